@@ -1,13 +1,11 @@
 //! The keys of a shard: found by name, with a deadline for each.
-//!
-//! The entries are in a vector without gaps. If a key has no state left, the last entry moves to
-//! its index, so an index is valid only while the shard is locked.
+
+use std::collections::BTreeSet;
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use crate::engine::acquisition::AcquisitionRef;
-use crate::engine::chunked_vec::ChunkedVec;
-use crate::engine::deadline_heap::{DeadlineHeap, HeapIndex, HeapItems};
 use crate::key::Name;
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::key_state::KeyState;
@@ -15,111 +13,83 @@ use crate::protocol::key_state::KeyState;
 /// The keys of a shard.
 #[derive(Debug, Default)]
 pub(super) struct KeyTable {
-    entries: ChunkedVec<KeyEntry>,
-    /// The indexes of all entries, by the hashes of their keys.
-    by_key: HashTable<u32>,
-    deadlines: DeadlineHeap,
+    /// Boxed, so that the unused capacity of the table takes little memory.
+    entries: HashTable<Box<KeyEntry>>,
+    /// The deadlines of the keys that have one.
+    deadlines: BTreeSet<(BootInstant, Name)>,
     /// Hashes of keys that were contended when they were removed: the last for each slot.
-    contended: [Option<u32>; REMEMBERED],
+    contended: [Option<u64>; REMEMBERED],
 }
 
-/// The state of one key. There is one for every held lock. Its acquisition has the name of the key.
+/// The state of one key. There is one for every held lock.
 #[derive(Debug)]
-struct KeyEntry {
-    key_state: KeyState<AcquisitionRef>,
-    hash: Hash,
-    /// The index of its deadline.
-    deadline: HeapIndex,
-}
-
-/// Metadata of a key, in addition to its state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct KeyMeta {
+pub(super) struct KeyEntry {
+    key: Name,
+    hash: u64,
+    pub(super) state: KeyState<AcquisitionRef>,
+    /// The next deadline, as of the last event.
+    pub(super) due: BootInstant,
     /// Whether the lock is contended, as last observed.
     pub(super) contended: bool,
-    /// The next deadline.
-    pub(super) due: BootInstant,
-}
-
-/// The hash of a key, and in its first bit whether the lock is contended, as last observed.
-#[derive(Clone, Copy, Debug)]
-struct Hash(u32);
-
-impl KeyEntry {
-    fn is_of(&self, key: &str, hash: u32) -> bool {
-        self.hash.get() == hash && self.key().is_some_and(|of| **of == *key)
-    }
-
-    fn key(&self) -> Option<&Name> {
-        self.key_state.acquisition().map(|acquisition| acquisition.key.name())
-    }
 }
 
 impl KeyTable {
-    /// Returns the index of `key`, or `None` if it has no state.
-    pub(super) fn find(&self, key: &str, hash: u32) -> Option<u32> {
-        let matches = |at: &u32| self.entry(*at).is_some_and(|entry| entry.is_of(key, hash));
-        self.by_key.find(spread(hash), matches).copied()
+    /// Returns the state of `key`, or `None` if it has none.
+    pub(super) fn get(&self, key: &str, hash: u64) -> Option<&KeyState<AcquisitionRef>> {
+        self.entries.find(hash, |entry| *entry.key == *key).map(|entry| &entry.state)
     }
 
-    /// Returns the index of `key`, which is added if necessary.
-    pub(super) fn find_or_add(&mut self, key: &Name, hash: u32) -> u32 {
-        if let Some(at) = self.find(key, hash) {
-            return at;
+    /// Applies `change` to the entry of `key`, which is added if necessary. If the key has no state
+    /// afterwards, it is removed.
+    pub(super) fn change<R>(&mut self, key: &Name, hash: u64, change: impl FnOnce(&mut KeyEntry) -> R) -> R {
+        let is_of_key = |entry: &Box<KeyEntry>| entry.hash == hash && entry.key == *key;
+        let mut entry = match self.entries.entry(hash, is_of_key, |entry| entry.hash) {
+            Entry::Occupied(entry) => entry,
+            Entry::Vacant(vacant) => vacant.insert(Box::new(KeyEntry {
+                key: Name::clone(key),
+                hash,
+                state: KeyState::new(),
+                due: BootInstant::NEVER,
+                contended: self.contended.contains(&Some(hash)),
+            })),
+        };
+        let result = change(entry.get_mut());
+        let KeyEntry { state, due, contended, .. } = &mut **entry.get_mut();
+        let before = std::mem::replace(due, state.due());
+        if *due != before {
+            let mut deadline = (before, Name::clone(key));
+            self.deadlines.remove(&deadline);
+            deadline.0 = *due;
+            if *due != BootInstant::NEVER {
+                self.deadlines.insert(deadline);
+            }
         }
-        let at = u32::try_from(self.entries.len()).expect("no process has four billion locks");
-        let contended = self.contended.get(contended_slot(hash)) == Some(&Some(hash));
-        self.entries.push(KeyEntry {
-            key_state: KeyState::new(),
-            hash: Hash::new(hash, contended),
-            deadline: HeapIndex::NONE,
-        });
-        let entries = &self.entries;
-        self.by_key.insert_unique(spread(hash), at, |at: &u32| spread_of(entries, *at));
-        at
-    }
-
-    /// Returns the state of a key and its metadata.
-    pub(super) fn key_state(&mut self, at: u32) -> Option<(&mut KeyState<AcquisitionRef>, KeyMeta)> {
-        let entry = self.entries.get_mut(at)?;
-        let meta = KeyMeta { contended: entry.hash.is_contended(), due: self.deadlines.due(entry.deadline) };
-        Some((&mut entry.key_state, meta))
-    }
-
-    pub(super) fn key(&self, at: u32) -> Option<&Name> {
-        self.entry(at).and_then(KeyEntry::key)
-    }
-
-    /// Records the metadata of a key after an event. A key without state is removed.
-    pub(super) fn update(&mut self, at: u32, meta: KeyMeta) {
-        let Some(entry) = self.entries.get_mut(at) else { return };
-        if entry.key_state.is_idle() {
-            let hash = entry.hash.get();
-            self.remember(hash, meta.contended);
-            self.remove(at, hash);
-        } else {
-            entry.hash = Hash::new(entry.hash.get(), meta.contended);
-            self.deadlines.set(&mut self.entries, at, meta.due);
+        if state.is_idle() {
+            let contended = *contended;
+            entry.remove();
+            self.remember(hash, contended);
+            self.shrink();
         }
+        result
     }
 
-    /// Returns the first deadline and the index of its key.
-    pub(super) fn first_due(&self) -> Option<(BootInstant, u32)> {
+    /// Returns the first deadline and its key.
+    pub(super) fn first_due(&self) -> Option<&(BootInstant, Name)> {
         self.deadlines.first()
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &Name> {
-        self.entries.iter().filter_map(KeyEntry::key)
+        self.entries.iter().map(|entry| &entry.key)
     }
 
     /// Returns the number of keys, and how many of them have a deadline.
     #[cfg(test)]
     pub(super) fn count(&self) -> (usize, usize) {
-        (self.entries.len(), self.entries.iter().filter(|entry| entry.deadline != HeapIndex::NONE).count())
+        (self.entries.len(), self.deadlines.len())
     }
 
     /// Remembers whether a removed key was contended, for its next acquisition.
-    fn remember(&mut self, hash: u32, contended: bool) {
+    fn remember(&mut self, hash: u64, contended: bool) {
         let Some(slot) = self.contended.get_mut(contended_slot(hash)) else { return };
         if contended {
             *slot = Some(hash);
@@ -128,72 +98,19 @@ impl KeyTable {
         }
     }
 
-    fn remove(&mut self, at: u32, hash: u32) {
-        if let Ok(found) = self.by_key.find_entry(spread(hash), |of| *of == at) {
-            found.remove();
-        }
-        self.deadlines.set(&mut self.entries, at, BootInstant::NEVER);
-        self.entries.swap_remove(at);
-        if let Some(moved) = self.entries.get(at) {
-            let last = u32::try_from(self.entries.len()).unwrap_or(u32::MAX); // its previous index
-            self.deadlines.renumber(moved.deadline, at);
-            if let Some(of) = self.by_key.find_mut(spread(moved.hash.get()), |of| *of == last) {
-                *of = at;
-            }
-        }
-        self.shrink();
-    }
-
     /// Frees memory after most keys were removed.
     fn shrink(&mut self) {
-        let (used, capacity) = (self.entries.len(), self.by_key.capacity());
+        let (used, capacity) = (self.entries.len(), self.entries.capacity());
         if capacity > MIN_CAPACITY && used < capacity / 4 {
-            let entries = &self.entries;
-            self.by_key.shrink_to(capacity / 2, |at| spread_of(entries, *at));
+            self.entries.shrink_to(capacity / 2, |entry| entry.hash);
         }
     }
-
-    fn entry(&self, at: u32) -> Option<&KeyEntry> {
-        self.entries.get(at)
-    }
-}
-
-impl HeapItems for ChunkedVec<KeyEntry> {
-    fn index_of(&mut self, item: u32) -> Option<&mut HeapIndex> {
-        self.get_mut(item).map(|entry| &mut entry.deadline)
-    }
-}
-
-impl Hash {
-    fn new(hash: u32, contended: bool) -> Self {
-        Self(hash & HASH | if contended { !HASH } else { 0 })
-    }
-
-    fn get(self) -> u32 {
-        self.0 & HASH
-    }
-
-    fn is_contended(self) -> bool {
-        self.0 & !HASH != 0
-    }
-}
-
-/// Spreads a hash, since the table uses its first and its last bits.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash) << 33 | u64::from(hash)
-}
-
-fn spread_of(entries: &ChunkedVec<KeyEntry>, at: u32) -> u64 {
-    entries.get(at).map_or(0, |entry| spread(entry.hash.get()))
 }
 
 /// Returns the slot that remembers whether a key with this hash was contended.
-fn contended_slot(hash: u32) -> usize {
+fn contended_slot(hash: u64) -> usize {
     usize::try_from(hash).unwrap_or_default() % REMEMBERED
 }
-
-/// The bits of a hash.
-pub(super) const HASH: u32 = u32::MAX >> 1;
 
 /// The number of remembered keys. For a contended key, the next call saves a round trip. If another
 /// key has replaced it, the call costs the same as without this memory.
@@ -216,59 +133,50 @@ mod tests {
     use crate::protocol::wait_queue::QueueEntry;
     use crate::token::TokenSource;
 
-    const NO_META: KeyMeta = KeyMeta { contended: false, due: BootInstant::NEVER };
     const LEASE: Duration = Duration::from_secs(30);
 
     fn key(number: u32) -> LockKey {
         LockKey::new(format!("order:{number}")).expect("a key")
     }
 
-    /// A task contends for the lock, whose next deadline is `due`.
-    fn join(table: &mut KeyTable, key: LockKey, hash: u32, due: u64) {
-        let at = table.find_or_add(key.name(), hash);
-        let options = Options::new();
+    /// Only this task contends for the lock, whose next deadline is `due`.
+    fn join(table: &mut KeyTable, number: u32, hash: u64, due: u64) {
+        let (key, options) = (key(number), Options::new());
         let limits = RetryLimits {
             retries: 0,
-            wait: None,
+            wait: Some(Duration::from_nanos(due)),
             backoff: options.backoff,
             response_timeout: LEASE,
             try_only: false,
         };
         let retry_state = RetryState::new(BootInstant::START, limits, 1);
-        let waiter = QueueEntry {
-            acquisition: AcquisitionRef(Acquisition::new(key)),
-            terms: options.terms(LEASE),
-            retry_state,
-        };
-        let (key_state, mut meta) = table.key_state(at).expect("it was added");
-        let (rules, tokens, contended) =
-            (&ProtocolConfig::DEFAULT, &TokenSource::of_process(1), &mut meta.contended);
-        key_state.join(
-            waiter,
-            &mut EventContext { now: BootInstant::START, rules, tokens, actions: &mut Vec::new(), contended },
-        );
-        table.update(at, KeyMeta { due: BootInstant::from_nanos(due), ..meta });
+        let (rules, tokens) = (&ProtocolConfig::DEFAULT, &TokenSource::of_process(1));
+        table.change(key.name(), hash, |KeyEntry { state, contended, .. }| {
+            let waiter = QueueEntry {
+                acquisition: AcquisitionRef(Acquisition::new(key.clone())),
+                terms: options.terms(LEASE),
+                retry_state,
+            };
+            let (now, actions) = (BootInstant::START, &mut Vec::new());
+            *state = KeyState::new();
+            state.join(waiter, &mut EventContext { now, rules, tokens, actions, contended });
+        });
     }
 
-    fn remove(table: &mut KeyTable, at: u32) {
-        *table.key_state(at).expect("it was added").0 = KeyState::new();
-        table.update(at, NO_META);
-    }
-
-    #[test]
-    fn an_entry_stays_small() {
-        assert!(size_of::<KeyEntry>() <= 88, "{}", size_of::<KeyEntry>());
+    fn remove(table: &mut KeyTable, number: u32, hash: u64) {
+        table.change(key(number).name(), hash, |entry| entry.state = KeyState::new());
     }
 
     #[test]
     fn contention_is_remembered_after_a_key_is_removed() {
         let mut table = KeyTable::default();
         let [hash, same_slot, adjacent] = [7, 7 + 8, 8];
-        let mut add_and_remove = |number: u32, hash: u32, contended: Option<bool>| {
-            let at = table.find_or_add(key(number).name(), hash);
-            let (_, meta) = table.key_state(at).expect("it was added");
-            table.update(at, KeyMeta { contended: contended.unwrap_or(meta.contended), ..meta });
-            meta.contended
+        let mut add_and_remove = |number: u32, hash: u64, contended: Option<bool>| {
+            table.change(key(number).name(), hash, |entry| {
+                let before = entry.contended;
+                entry.contended = contended.unwrap_or(before);
+                before
+            })
         };
 
         assert!(!add_and_remove(1, hash, Some(true)));
@@ -282,46 +190,40 @@ mod tests {
     }
 
     #[test]
-    fn metadata_of_a_key_with_state_is_kept() {
+    fn keys_are_found_after_others_were_removed() {
         let mut table = KeyTable::default();
-        for (number, contended) in [(1, true), (2, false)] {
-            let hash = if contended { HASH } else { 0 };
-            join(&mut table, key(number), hash, 7);
-            let at = table.find(key(number).name(), hash).expect("it was added");
-            let meta = KeyMeta { contended, due: BootInstant::from_nanos(9) };
+        let hash = |number: u32| u64::from(number % 7); // many of one hash
 
-            table.update(at, meta);
-
-            assert_eq!(table.key_state(at).map(|(_, meta)| meta), Some(meta));
-            assert_eq!(table.find(key(number).name(), hash), Some(at), "its hash is unchanged");
+        for number in 0..500 {
+            join(&mut table, number, hash(number), 1_000 - u64::from(number));
         }
-        assert_eq!(table.count(), (2, 2));
+        assert_eq!(table.count(), (500, 500));
+        for number in (0..500).filter(|number| number % 5 != 0) {
+            remove(&mut table, number, hash(number));
+        }
+
+        for number in 0..500 {
+            let state = table.get(key(number).name(), hash(number));
+            assert_eq!(state.is_some(), number % 5 == 0, "{number}");
+            let due = state.map(|state| state.due().nanos());
+            assert!(due.is_none_or(|due| due == 1_000 - u64::from(number)), "{number}: {due:?}");
+        }
+        assert_eq!(table.first_due(), Some(&(BootInstant::from_nanos(505), key(495).name().clone())));
+        assert_eq!((table.keys().count(), table.count()), (100, (100, 100)));
+        assert!(table.entries.capacity() <= 400, "{}", table.entries.capacity());
     }
 
     #[test]
-    fn keys_are_found_after_others_were_removed() {
+    fn a_key_has_one_deadline() {
         let mut table = KeyTable::default();
-        let hash = |number: u32| number % 7; // many of one hash
-
-        for number in 0..500 {
-            join(&mut table, key(number), hash(number), 1_000 - u64::from(number));
-        }
-        for number in (0..500).filter(|number| number % 5 != 0) {
-            let at = table.find(key(number).name(), hash(number)).expect("it was added");
-            remove(&mut table, at);
+        for due in [7, 9, 5] {
+            join(&mut table, 1, 1, due);
+            assert_eq!(table.first_due().map(|(due, _)| due.nanos()), Some(due));
+            assert_eq!(table.count(), (1, 1));
         }
 
-        for number in 0..500 {
-            let at = table.find(key(number).name(), hash(number));
-            assert_eq!(at.is_some(), number % 5 == 0, "{number}");
-            let Some(at) = at else { continue };
-            assert_eq!(table.key(at), Some(key(number).name()), "{number}");
-            let due = table.key_state(at).map(|(_, meta)| meta.due.nanos());
-            assert_eq!(due, Some(1_000 - u64::from(number)), "{number}");
-        }
-        let first = table.first_due().expect("something is due");
-        assert_eq!(table.key(first.1), Some(key(495).name()));
-        assert_eq!((table.keys().count(), table.count()), (100, (100, 100)));
-        assert!(table.by_key.capacity() <= 400, "{}", table.by_key.capacity());
+        remove(&mut table, 1, 1);
+
+        assert_eq!((table.first_due(), table.count()), (None, (0, 0)));
     }
 }

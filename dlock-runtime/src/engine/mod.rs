@@ -18,15 +18,13 @@
 //! | `acquire_future` | the future that waits for the lock |
 //! | `hold_guard` | the guard of a hold |
 //! | `release_completion` | what happens to the reply to a release |
-//! | `shard`, `key_table` | the states of all keys, in `chunked_vec` and `deadline_heap` |
+//! | `shard`, `key_table` | the states of all keys |
 //! | `renewal_throttle` | the bound on renewals in flight |
 //! | `effects` | what runs once no lock is held |
 
 pub(crate) mod acquire_future;
 pub(crate) mod acquisition;
 mod atomic_deadline;
-mod chunked_vec;
-mod deadline_heap;
 pub(crate) mod effects;
 pub(crate) mod hold_guard;
 #[cfg(any(dlock_loom, dlock_shuttle))]
@@ -54,6 +52,7 @@ use crate::backend::{Backend, Request};
 use crate::clock::Clock;
 use crate::engine::acquisition::{AcquisitionRef, EndedAcquisition, SharedAcquisition};
 use crate::engine::effects::Effects;
+use crate::engine::key_table::KeyEntry;
 use crate::engine::release_completion::{
     BackgroundReleaseLimit, PendingRelease, ReleaseCompletion, ReleaseReport, ReleasedBy,
 };
@@ -186,40 +185,36 @@ impl Engine {
         event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
     ) -> R {
         let (shard, hash) = self.shards.of_key(key);
-        shard.change(effects, |slots, effects| {
-            let at = slots.table.find_or_add(key, hash);
-            self.with_locked(slots, (key, at), now, effects, event)
-        })
+        shard.change(effects, |slots, effects| self.with_locked(slots, (key, hash), now, effects, event))
     }
 
-    /// Applies `event` to the key at this index of a locked shard.
+    /// Applies `event` to a key of a locked shard.
     fn with_locked<R>(
         &self,
         slots: &mut Slots,
-        (key, at): (&Name, u32),
+        (key, hash): (&Name, u64),
         now: BootInstant,
         effects: &mut Effects,
         event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
     ) -> R {
         let mut actions = std::mem::take(&mut slots.actions);
-        let found = slots.table.key_state(at);
-        let (key_state, mut meta) = found.expect("no key was removed since it was found or added");
-        let (rules, tokens, contended) = (&self.rules, &self.tokens, &mut meta.contended);
-        let mut cx = EventContext { now, rules, tokens, actions: &mut actions, contended };
-        let result = event(key_state, &mut cx);
-        let is_tracked = key_state.is_tracked();
-        for action in actions.drain(..) {
-            self.run_action((key, is_tracked), now, action, effects);
-        }
-        self.count_holders(effects);
-        let before = std::mem::replace(&mut meta.due, key_state.due());
-        if let (Clock::Tokio(_), Some(head)) = (&self.clock, key_state.head())
-            && meta.due < before
-        {
-            // The waiter drives the backend, and its timer is set for later.
-            effects.wakes(head.take_wakers());
-        }
-        slots.table.update(at, meta);
+        let result = slots.table.change(key, hash, |KeyEntry { state, contended, due, .. }| {
+            let (rules, tokens) = (&self.rules, &self.tokens);
+            let mut cx = EventContext { now, rules, tokens, actions: &mut actions, contended };
+            let result = event(state, &mut cx);
+            let is_tracked = state.is_tracked();
+            for action in actions.drain(..) {
+                self.run_action((key, is_tracked), now, action, effects);
+            }
+            self.count_holders(effects);
+            if let (Clock::Tokio(_), Some(head)) = (&self.clock, state.head())
+                && state.due() < *due
+            {
+                // The waiter drives the backend, and its timer is set for later.
+                effects.wakes(head.take_wakers());
+            }
+            result
+        });
         slots.actions = actions;
         result
     }
@@ -299,10 +294,9 @@ impl Engine {
             }
             effects.wakes(wakers);
             effects.holders -= i64::from(was_granted);
-            let at = slots.table.find_or_add(key, hash);
-            let released = self.with_locked(slots, (key, at), now, effects, |key_state, cx| match left {
+            let released = self.with_locked(slots, (key, hash), now, effects, |key_state, cx| match left {
                 Some(left) => {
-                    key_state.release_residual(acquisition, left, ran, cx);
+                    key_state.release_residual(left, ran, cx);
                     ReleaseOutcome::HandedOff
                 }
                 None if ran => key_state.release(acquisition, cx),
@@ -489,7 +483,7 @@ impl Engine {
     /// Returns `true` if the key has state: it is held here, or a call waits for it.
     pub(crate) fn is_tracking(&self, name: &Name) -> bool {
         let (shard, hash) = self.shards.of_key(name);
-        shard.read(|slots| slots.table.find(name, hash).is_some())
+        shard.read(|slots| slots.table.get(name, hash).is_some())
     }
 
     /// Runs what is due by `now`, and returns the next deadline.
@@ -502,11 +496,9 @@ impl Engine {
             let Some(shard) = shard.filter(|_| due <= now) else { break };
             shard.change(effects, |slots, effects| {
                 let due = slots.table.first_due().filter(|(due, _)| *due <= now);
-                let Some((at, key)) = due.and_then(|(_, at)| Some((at, slots.table.key(at).cloned()?)))
-                else {
-                    return; // another thread has handled it
-                };
-                self.with_locked(slots, (&key, at), now, effects, |key_state, cx| {
+                let Some((_, key)) = due.cloned() else { return }; // another thread has handled it
+                let hash = self.shards.of_key(&key).1;
+                self.with_locked(slots, (&key, hash), now, effects, |key_state, cx| {
                     let later = self.throttle.defer_until(now);
                     if !later.is_some_and(|later| key_state.defer(now, later)) {
                         key_state.tick(cx);
@@ -527,10 +519,7 @@ impl Engine {
     #[cfg(feature = "testing")]
     pub(crate) fn waiting(&self, key: &Name) -> usize {
         let (shard, hash) = self.shards.of_key(key);
-        shard.read(|slots| {
-            let at = slots.table.find(key, hash);
-            at.and_then(|at| slots.table.key_state(at)).map_or(0, |(key_state, _)| key_state.waiting())
-        })
+        shard.read(|slots| slots.table.get(key, hash).map_or(0, KeyState::waiting))
     }
 
     /// Returns `true` if the engine was shut down.

@@ -2,7 +2,7 @@
 
 use crate::engine::acquisition::AcquisitionRef;
 use crate::engine::effects::Effects;
-use crate::engine::key_table::{HASH, KeyTable};
+use crate::engine::key_table::KeyTable;
 use crate::key::Name;
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::key_state::Action;
@@ -47,12 +47,12 @@ impl Shards {
     }
 
     /// Returns the shard of `key`, and the hash that finds the key in it.
-    pub(super) fn of_key(&self, key: &str) -> (&Shard, u32) {
+    pub(super) fn of_key(&self, key: &str) -> (&Shard, u64) {
         use std::hash::BuildHasher;
         let hash = self.hasher.hash_one(key);
         let at = usize::try_from((hash >> 32) % SHARDS).unwrap_or_default();
         let shard = self.shards.get(at).expect("there are SHARDS shards, and `at` is a remainder of SHARDS");
-        (shard, u32::try_from(hash & u64::from(HASH)).unwrap_or_default())
+        (shard, hash)
     }
 
     /// Locks all shards.
@@ -99,7 +99,7 @@ impl Shard {
     ) -> R {
         let mut slots = lock(&self.slots);
         let result = change(&mut slots, effects);
-        let due = slots.table.first_due().map_or(BootInstant::NEVER, |(due, _)| due);
+        let due = slots.table.first_due().map_or(BootInstant::NEVER, |(due, _)| *due);
         // Written only under the lock. If it does not change, a reader without the lock needs no
         // notification.
         if self.due.load(Ordering::Relaxed) != due.nanos()

@@ -41,10 +41,7 @@ use crate::token::Token;
 
 /// A contender: one token and its progress.
 #[derive(Clone, Debug)]
-pub(crate) struct Contender<A> {
-    /// The first waiter when the contender was created, or the last holder. That task may have
-    /// left.
-    pub(super) acquisition: A,
+pub(crate) struct Contender {
     pub(super) token: Token,
     pub(super) step: ContenderState,
     /// How long the fleet has held the lock when this contender acquires it, as far as is known.
@@ -95,14 +92,9 @@ impl ContenderState {
     }
 }
 
-impl<A> Contender<A> {
-    pub(super) const fn new(
-        acquisition: A,
-        token: Token,
-        step: ContenderState,
-        fleet_hold: FleetHold,
-    ) -> Self {
-        Self { acquisition, token, step, fleet_hold, revalidate: false, round_trip: RoundTrip::UNKNOWN }
+impl Contender {
+    pub(super) const fn new(token: Token, step: ContenderState, fleet_hold: FleetHold) -> Self {
+        Self { token, step, fleet_hold, revalidate: false, round_trip: RoundTrip::UNKNOWN }
     }
 
     pub(super) fn due(&self) -> BootInstant {
@@ -134,9 +126,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         if *ctx.contended && head.retry_state.may_keep_waiting(ctx.now) {
             return self.enqueue(token, fleet_hold, ctx);
         }
-        let (acquisition, lease) = (head.acquisition.clone(), head.terms.lease());
-        self.phase =
-            KeyPhase::Contending(Contender::new(acquisition, token, ContenderState::Trying, fleet_hold));
+        let lease = head.terms.lease();
+        self.phase = KeyPhase::Contending(Contender::new(token, ContenderState::Trying, fleet_hold));
         ctx.send(token, Command::Acquire { lease });
     }
 
@@ -151,7 +142,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         if let Command::Inspect | Command::Verify | Command::Fence = command {
             return; // a hold that has ended sent it
         }
-        let KeyPhase::Contending(Contender { acquisition, token, step, fleet_hold, revalidate, round_trip }) =
+        let KeyPhase::Contending(Contender { token, step, fleet_hold, revalidate, round_trip }) =
             &mut self.phase
         else {
             return;
@@ -227,8 +218,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 // The key expired, was freed for other clients, or was overwritten. The token
                 // cannot be queued again, so a fresh one replaces it.
                 if ctx.rules.yield_to_foreign {
-                    let acquisition = acquisition.clone();
-                    self.start_cooldown(&acquisition, ctx);
+                    self.start_cooldown(ctx);
                 } else {
                     self.enqueue(ctx.tokens.next(), FleetHold::UNKNOWN, ctx);
                 }
@@ -419,8 +409,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Renews a held lock to the lease of the task that gets it, before that task starts.
     pub(super) fn confirm_for_head(&mut self, token: Token, ctx: &mut EventContext<'_, A>) {
-        let Some(head) = self.queue.head() else { return };
-        let (acquisition, lease) = (head.acquisition.clone(), head.terms.lease());
+        let Some(lease) = self.head_lease() else { return };
         // A task that follows another one continues its budget. The fleet hold counts from the
         // start of that budget.
         let (fleet_hold, budget) = match &self.phase {
@@ -433,7 +422,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
             phase => (phase.fleet_hold(ctx.now), None),
         };
         let step = ContenderState::Confirming { budget, is_tracked: self.is_tracked() };
-        self.phase = KeyPhase::Contending(Contender::new(acquisition, token, step, fleet_hold));
+        self.phase = KeyPhase::Contending(Contender::new(token, step, fleet_hold));
         ctx.send(token, Command::Renew { lease });
     }
 
@@ -482,13 +471,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         };
         let mode =
             if head.retry_state.may_keep_waiting(ctx.now) { EnqueueMode::Join } else { EnqueueMode::TryOnly };
-        let (acquisition, lease) = (head.acquisition.clone(), head.terms.lease());
-        self.phase = KeyPhase::Contending(Contender::new(
-            acquisition,
-            token,
-            ContenderState::Enqueuing(mode),
-            fleet_hold,
-        ));
+        let lease = head.terms.lease();
+        self.phase = KeyPhase::Contending(Contender::new(token, ContenderState::Enqueuing(mode), fleet_hold));
         ctx.send(token, Command::Enqueue { lease, mode });
     }
 
@@ -539,14 +523,13 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 (ctx.rules.poll_interval / 2).saturating_add(ctx.random_up_to(ctx.rules.poll_interval));
             ctx.now.plus(ttl.map_or(poll, |ttl| poll.min(ttl.saturating_add(RESOLUTION))).max(MIN_PAUSE))
         };
-        let (acquisition, until) =
-            (head.acquisition.clone(), head.retry_state.next_try().unwrap_or_else(next_poll));
+        let until = head.retry_state.next_try().unwrap_or_else(next_poll);
         let token = match &self.phase {
             KeyPhase::Contending(contender) => contender.token,
             _ => ctx.tokens.next(),
         };
         let step = ContenderState::Polling { until, earliest: ctx.now.plus(MIN_PAUSE) };
-        self.phase = KeyPhase::Contending(Contender::new(acquisition, token, step, FleetHold::NEW));
+        self.phase = KeyPhase::Contending(Contender::new(token, step, FleetHold::NEW));
     }
 
     /// Like [`pause`](Self::pause), but the next attempt is at least `time` later, whatever

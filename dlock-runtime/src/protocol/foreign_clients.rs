@@ -84,9 +84,7 @@ impl Grant {
 
 /// The phase of a key whose last holder released it a short time ago.
 #[derive(Clone, Debug)]
-pub(super) struct Cooldown<A> {
-    /// The last acquisition that released the lock or asked for it.
-    pub(super) acquisition: A,
+pub(super) struct Cooldown {
     /// The fleet hold at the release. If it is over, a task that arrives and has the time waits
     /// until the cooldown ends.
     fleet_hold: FleetHold,
@@ -108,28 +106,24 @@ impl<A: Clone + PartialEq> KeyPhase<A> {
 
 impl<A: Clone + PartialEq> KeyState<A> {
     /// Releases the lock when no task of this process waits. Returns the command for the server.
-    pub(super) fn release_last(&mut self, acquisition: &A, ctx: &EventContext<'_, A>) -> Command {
+    pub(super) fn release_last(&mut self, ctx: &EventContext<'_, A>) -> Command {
         let fleet_hold = self.phase.fleet_hold(ctx.now);
         if !ctx.rules.yield_to_foreign {
             self.phase = KeyPhase::Idle;
             return Command::Release;
         }
         let until = ctx.now.plus(MIN_COOLDOWN);
-        self.phase = KeyPhase::CoolingDown(Cooldown { acquisition: acquisition.clone(), fleet_hold, until });
+        self.phase = KeyPhase::CoolingDown(Cooldown { fleet_hold, until });
         Command::ReleaseWithFleetHold { fleet_hold }
     }
 
     /// Starts a cooldown: no task of this process contends for a random time, not even one that
     /// arrives meanwhile and can wait that long.
-    pub(super) fn start_cooldown(&mut self, acquisition: &A, ctx: &mut EventContext<'_, A>) {
+    pub(super) fn start_cooldown(&mut self, ctx: &mut EventContext<'_, A>) {
         let until = ctx.now.plus(MIN_COOLDOWN.saturating_add(ctx.random_up_to(COOLDOWN_SPREAD)));
         self.queue.not_before(until);
         if self.queue.is_empty() {
-            self.phase = KeyPhase::CoolingDown(Cooldown {
-                acquisition: acquisition.clone(),
-                fleet_hold: FleetHold::UNKNOWN,
-                until,
-            });
+            self.phase = KeyPhase::CoolingDown(Cooldown { fleet_hold: FleetHold::UNKNOWN, until });
         } else {
             self.pause_until(until, ctx);
         }
@@ -138,7 +132,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// Adds a task during a cooldown. It contends at once if it cannot wait until the end, or if
     /// the fleet hold is not over.
     pub(super) fn join_in_cooldown(&mut self, waiter: QueueEntry<A>, ctx: &mut EventContext<'_, A>) {
-        let KeyPhase::CoolingDown(Cooldown { fleet_hold, until, .. }) = self.phase else { return };
+        let KeyPhase::CoolingDown(Cooldown { fleet_hold, until }) = self.phase else { return };
         let waits = fleet_hold.is_over() && waiter.retry_state.lasts_beyond(until);
         self.enlist(waiter);
         if waits {
@@ -150,14 +144,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
     }
 
     fn pause_until(&mut self, until: BootInstant, ctx: &EventContext<'_, A>) {
-        let Some(head) = self.queue.head() else { return };
         let step = ContenderState::Polling { until, earliest: until };
-        self.phase = KeyPhase::Contending(Contender::new(
-            head.acquisition.clone(),
-            ctx.tokens.next(),
-            step,
-            FleetHold::NEW,
-        ));
+        self.phase = KeyPhase::Contending(Contender::new(ctx.tokens.next(), step, FleetHold::NEW));
     }
 }
 

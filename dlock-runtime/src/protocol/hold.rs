@@ -313,16 +313,16 @@ impl<A: Clone + PartialEq> KeyState<A> {
         hold.close(ctx);
         let (token, kept_until) = (hold.token(ctx), hold.kept_until());
         if ctx.now < kept_until {
-            let set_ttl = self.keep(acquisition.clone(), token, kept_until, ctx.now);
+            let set_ttl = self.keep(token, kept_until, ctx.now);
             self.contend(ctx);
             return ReleaseOutcome::Send(token, set_ttl);
         }
         if ctx.rules.yield_to_foreign && hold.fleet_hold(ctx.now).is_over() {
-            self.start_cooldown(acquisition, ctx);
+            self.start_cooldown(ctx);
             return ReleaseOutcome::Send(token, Command::ReleaseWithoutHandoff);
         }
         let Some(next) = self.queue.head() else {
-            return ReleaseOutcome::Send(token, self.release_last(acquisition, ctx));
+            return ReleaseOutcome::Send(token, self.release_last(ctx));
         };
         if !hold.deadline.holds_at(ctx.now) {
             ctx.send(token, Command::Release);
@@ -412,8 +412,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
             }
             (Command::Yield { .. }, Reply::Yielded) => {
                 *ctx.contended = true;
-                let acquisition = hold.acquisition.clone();
-                self.enqueue_after_yield(acquisition, next, sent, ctx);
+                self.enqueue_after_yield(next, sent, ctx);
             }
             (Command::Yield { .. }, Reply::NotOwner) => self.contend(ctx),
             // The backend has no queue: the lock was freed for other clients.
@@ -436,16 +435,10 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Continues as a queued contender: the yield queued the next token, which counts as an enqueue
     /// answered "queued".
-    fn enqueue_after_yield(
-        &mut self,
-        acquisition: A,
-        next: Token,
-        sent: BootInstant,
-        ctx: &EventContext<'_, A>,
-    ) {
+    fn enqueue_after_yield(&mut self, next: Token, sent: BootInstant, ctx: &EventContext<'_, A>) {
         let recheck = sent.plus(ctx.rules.grant_lease / 2);
         let step = contender::ContenderState::queued(sent, recheck);
-        let mut contender = contender::Contender::new(acquisition, next, step, FleetHold::UNKNOWN);
+        let mut contender = contender::Contender::new(next, step, FleetHold::UNKNOWN);
         contender.round_trip = contender.round_trip.measured(sent, ctx.now);
         self.phase = KeyPhase::Contending(contender);
     }
@@ -524,10 +517,9 @@ impl<A: Clone + PartialEq> KeyState<A> {
         let (token, kept_until, deadline) = (hold.token(ctx), hold.kept_until(), hold.deadline.at());
         let left = ResidualHold { token, kept_until, deadline };
         let left = (cause != LossCause::NotOwner).then_some(left);
-        let acquisition = hold.acquisition.clone();
-        ctx.actions.push(Action::Revoke { acquisition: acquisition.clone(), cause, left });
+        ctx.actions.push(Action::Revoke { acquisition: hold.acquisition.clone(), cause, left });
         if let Some(left) = left {
-            self.leave_to_body(acquisition, left, ctx);
+            self.leave_to_body(left, ctx);
         }
         self.contend(ctx);
     }

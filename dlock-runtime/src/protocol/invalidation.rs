@@ -81,7 +81,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     }
 }
 
-impl<A> Contender<A> {
+impl Contender {
     /// Records an invalidation while an enqueue is in flight: its reply may be older.
     pub(super) fn note_invalidation(&mut self) {
         self.revalidate |= matches!(self.step, ContenderState::Enqueuing(_));

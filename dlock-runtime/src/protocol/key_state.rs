@@ -27,7 +27,7 @@ use crate::token::{Token, TokenSource};
 use std::time::Duration;
 
 /// The state of one key in this process. `A` identifies one acquisition and is compared by
-/// equality. The key itself is stored with `A` and not here, to keep the state small.
+/// equality.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyState<A> {
     pub(super) queue: WaitQueue<A>,
@@ -40,13 +40,13 @@ pub(super) enum KeyPhase<A> {
     /// No command is in flight, and no task holds the lock.
     Idle,
     /// The head of the queue contends for the lock.
-    Contending(Contender<A>),
+    Contending(Contender),
     /// A task of this process holds the lock.
     Held(Hold<A>),
     /// The lock was yielded. No task holds it until the server replies.
     Yielding(Box<Yielding<A>>),
     /// No task holds or requests the lock, so that clients of other libraries can acquire it.
-    CoolingDown(Cooldown<A>),
+    CoolingDown(Cooldown),
 }
 
 /// The last observation of the lock, which explains a failed acquire.
@@ -127,7 +127,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Returns `true` if the state can be dropped.
     pub(crate) fn is_idle(&self) -> bool {
-        self.acquisition().is_none()
+        matches!(self.phase, KeyPhase::Idle) && self.queue.is_unused()
     }
 
     /// Returns a time at or before the first at which [`tick`](Self::tick) has work to do.
@@ -139,13 +139,6 @@ impl<A: Clone + PartialEq> KeyState<A> {
             KeyPhase::Held(hold) => hold.due(),
         };
         phase.min(self.queue.due()).min(self.retained_due())
-    }
-
-    /// Returns an acquisition that waits for the key, holds it, or held it last. Returns `None` if
-    /// there is none.
-    pub(crate) fn acquisition(&self) -> Option<&A> {
-        let of_retained = || self.queue.kept().first().map(|retained| &retained.acquisition);
-        self.phase.acquisition().or_else(|| self.head()).or_else(of_retained)
     }
 
     /// Returns the acquisition at the head of the local queue.
@@ -349,19 +342,6 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 ctx.send(token, Command::Withdraw);
             }
             _ => {}
-        }
-    }
-}
-
-impl<A> KeyPhase<A> {
-    /// Returns the acquisition that holds the key, contends for it, or held it last.
-    pub(super) fn acquisition(&self) -> Option<&A> {
-        match self {
-            Self::Idle => None,
-            Self::Contending(contender) => Some(&contender.acquisition),
-            Self::Held(hold) => Some(&hold.acquisition),
-            Self::Yielding(yielding) => Some(&yielding.hold.acquisition),
-            Self::CoolingDown(cooldown) => Some(&cooldown.acquisition),
         }
     }
 }

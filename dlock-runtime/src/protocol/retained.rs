@@ -26,9 +26,7 @@ use crate::token::Token;
 
 /// A hold that has ended and keeps its key.
 #[derive(Clone, Debug)]
-pub(crate) struct RetainedHold<A> {
-    /// The acquisition that has ended.
-    pub(super) acquisition: A,
+pub(crate) struct RetainedHold {
     token: Token,
     until: BootInstant,
     reason: RetainReason,
@@ -47,7 +45,7 @@ enum RetainReason {
     MinHold,
 }
 
-impl<A> RetainedHold<A> {
+impl RetainedHold {
     fn due(&self) -> BootInstant {
         self.until.min(self.resend_at)
     }
@@ -67,20 +65,9 @@ impl<A> RetainedHold<A> {
 impl<A: Clone + PartialEq> KeyState<A> {
     /// Retains the key of an acquisition that has ended, until `until`. Returns the command for the
     /// server.
-    pub(super) fn keep(
-        &mut self,
-        acquisition: A,
-        token: Token,
-        until: BootInstant,
-        now: BootInstant,
-    ) -> Command {
-        let kept = RetainedHold {
-            acquisition,
-            token,
-            until,
-            reason: RetainReason::MinHold,
-            resend_at: BootInstant::NEVER,
-        };
+    pub(super) fn keep(&mut self, token: Token, until: BootInstant, now: BootInstant) -> Command {
+        let reason = RetainReason::MinHold;
+        let kept = RetainedHold { token, until, reason, resend_at: BootInstant::NEVER };
         let command = kept.command(now);
         self.queue.keep(kept);
         command
@@ -88,19 +75,14 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Retains the key of a revoked hold for its body, until its lease expires. If `min_hold` lasts
     /// longer, the time to live is set now, since the body may outlive the key.
-    pub(super) fn leave_to_body(
-        &mut self,
-        acquisition: A,
-        left: ResidualHold,
-        ctx: &mut EventContext<'_, A>,
-    ) {
+    pub(super) fn leave_to_body(&mut self, left: ResidualHold, ctx: &mut EventContext<'_, A>) {
         let ResidualHold { token, kept_until, deadline } = left;
         let until = deadline.max(kept_until);
         if ctx.now >= until {
             return;
         }
         let reason = RetainReason::Body { kept_until };
-        let kept = RetainedHold { acquisition, token, until, reason, resend_at: BootInstant::NEVER };
+        let kept = RetainedHold { token, until, reason, resend_at: BootInstant::NEVER };
         if ctx.now < kept_until {
             ctx.send(token, kept.command(ctx.now));
         }
@@ -120,30 +102,22 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// Releases all keys that are retained for bodies, without waiting for them.
     pub(crate) fn release_all(&mut self, ctx: &mut EventContext<'_, A>) {
         let left = self.queue.kept().iter().filter_map(|kept| match kept.reason {
-            RetainReason::Body { kept_until } => Some((
-                kept.acquisition.clone(),
-                ResidualHold { token: kept.token, kept_until, deadline: kept.until },
-            )),
+            RetainReason::Body { kept_until } => {
+                Some(ResidualHold { token: kept.token, kept_until, deadline: kept.until })
+            }
             RetainReason::MinHold => None,
         });
-        for (acquisition, left) in left.collect::<Vec<_>>() {
-            self.release_residual(&acquisition, left, true, ctx);
+        for left in left.collect::<Vec<_>>() {
+            self.release_residual(left, true, ctx);
         }
     }
 
     /// Releases the key of a revoked hold whose body has ended. `ran`: a body ran.
-    pub(crate) fn release_residual(
-        &mut self,
-        acquisition: &A,
-        left: ResidualHold,
-        ran: bool,
-        ctx: &mut EventContext<'_, A>,
-    ) {
+    pub(crate) fn release_residual(&mut self, left: ResidualHold, ran: bool, ctx: &mut EventContext<'_, A>) {
         let ResidualHold { token, kept_until, .. } = left;
         self.queue.retain_kept(|kept| kept.token != token);
         let keeps = ran && ctx.now < kept_until;
-        let command =
-            if keeps { self.keep(acquisition.clone(), token, kept_until, ctx.now) } else { Command::Release };
+        let command = if keeps { self.keep(token, kept_until, ctx.now) } else { Command::Release };
         ctx.send(token, command);
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct WaitQueue<A>(Option<Box<QueueTail<A>>>);
 #[derive(Clone, Debug)]
 struct QueueTail<A> {
     waiters: Option<WaiterList<A>>,
-    kept: Vec<RetainedHold<A>>,
+    kept: Vec<RetainedHold>,
 }
 
 #[derive(Clone, Debug)]
@@ -58,6 +58,11 @@ struct WaiterList<A> {
 impl<A: PartialEq> WaitQueue<A> {
     pub(crate) const fn new() -> Self {
         Self(None)
+    }
+
+    /// Returns `true` if no task waits and no hold is retained.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.is_empty() && self.kept().is_empty()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -147,19 +152,19 @@ impl<A: PartialEq> WaitQueue<A> {
     }
 
     /// Returns the retained holds of the key.
-    pub(crate) fn kept(&self) -> &[RetainedHold<A>] {
+    pub(crate) fn kept(&self) -> &[RetainedHold] {
         self.0.as_ref().map_or(&[], |tail| &tail.kept)
     }
 
     /// Adds a retained hold.
-    pub(crate) fn keep(&mut self, kept: RetainedHold<A>) {
+    pub(crate) fn keep(&mut self, kept: RetainedHold) {
         let all = &mut self.tail().kept;
         all.reserve_exact(1); // there is nearly always only one
         all.push(kept);
     }
 
     /// Drops the retained holds for which `stays` returns `false`.
-    pub(crate) fn retain_kept(&mut self, stays: impl FnMut(&mut RetainedHold<A>) -> bool) {
+    pub(crate) fn retain_kept(&mut self, stays: impl FnMut(&mut RetainedHold) -> bool) {
         let Some(tail) = &mut self.0 else { return };
         tail.kept.retain_mut(stays);
         if tail.kept.is_empty() && tail.waiters.is_none() {

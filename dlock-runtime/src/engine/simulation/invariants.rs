@@ -298,7 +298,6 @@ pub(super) fn token_of(engine: &Engine, acquisition: &SharedAcquisition) -> Opti
     let name = acquisition.key.name();
     let (shard, hash) = engine.shards.of_key(name);
     shard.read(|slots| {
-        let at = slots.table.find(name, hash)?;
         let mut actions = Vec::new();
         let cx = EventContext {
             now: BootInstant::START,
@@ -307,6 +306,6 @@ pub(super) fn token_of(engine: &Engine, acquisition: &SharedAcquisition) -> Opti
             actions: &mut actions,
             contended: &mut false,
         };
-        slots.table.key_state(at)?.0.token_of(&AcquisitionRef(SharedAcquisition::clone(acquisition)), &cx)
+        slots.table.get(name, hash)?.token_of(&AcquisitionRef(SharedAcquisition::clone(acquisition)), &cx)
     })
 }

@@ -177,11 +177,11 @@ impl State {
                     *until = deadline.at();
                 }
             }
-            Action::Revoke { acquisition, left, .. } => {
+            Action::Revoke { left, .. } => {
                 client.task = Task::Done;
                 if let Some(left) = left {
                     self.with_key(model, number, |key_state, ctx| {
-                        key_state.release_residual(&acquisition, left, true, ctx);
+                        key_state.release_residual(left, true, ctx);
                     });
                 }
             }

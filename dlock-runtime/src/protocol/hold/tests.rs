@@ -701,7 +701,7 @@ fn max_hold_revokes_the_hold_and_its_body_releases_it() {
         panic!("{actions:?}")
     };
     let released =
-        happen(&mut key_state, 41_000, |key_state, ctx| key_state.release_residual(&1, left, true, ctx));
+        happen(&mut key_state, 41_000, |key_state, ctx| key_state.release_residual(left, true, ctx));
     assert!(
         matches!(released[..], [Action::Send { token, command: Command::Release }] if token == held),
         "{released:?}"

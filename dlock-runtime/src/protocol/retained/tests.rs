@@ -191,13 +191,12 @@ fn revoked_hold_keeps_min_hold_unless_its_key_is_lost() {
         panic!("{lost:?}")
     };
     assert!(matches!(ended[..], [Action::Revoke { left: None, .. }]), "{ended:?}");
-    let ran = happen(&mut stopped, 200, |key_state, ctx| key_state.release_residual(&1, left, true, ctx));
+    let ran = happen(&mut stopped, 200, |key_state, ctx| key_state.release_residual(left, true, ctx));
     assert!(
         matches!(ran[..], [Action::Send { token: of, command: Command::SetTtl { .. } }] if of == token),
         "{ran:?}"
     );
-    let never_ran =
-        happen(&mut stolen, 200, |key_state, ctx| key_state.release_residual(&1, left, false, ctx));
+    let never_ran = happen(&mut stolen, 200, |key_state, ctx| key_state.release_residual(left, false, ctx));
     assert!(matches!(never_ran[..], [Action::Send { command: Command::Release, .. }]), "{never_ran:?}");
 }
 
@@ -230,8 +229,7 @@ fn revoked_hold_past_min_hold_is_retained_for_its_body() {
         let moved = happen(&mut moved_then, ms, |key_state, ctx| key_state.on_reconnect(true, ctx));
         let (mut gone_then, _) = held(SHORT_JOB);
         let (left, _) = stop(&mut gone_then, 100);
-        let ended =
-            happen(&mut gone_then, ms, |key_state, ctx| key_state.release_residual(&1, left, true, ctx));
+        let ended = happen(&mut gone_then, ms, |key_state, ctx| key_state.release_residual(left, true, ctx));
 
         for commands in [&sent, &moved] {
             assert_eq!(keeps(commands), is_within, "{ms}: {commands:?}");
@@ -272,8 +270,7 @@ fn retained_holds_are_independent() {
     happen(&mut answered, 400, |key_state, ctx| {
         key_state.reply(of_the_second.token, keep, at(300), Reply::NotOwner, ctx);
     });
-    let released =
-        happen(&mut body_gone, 400, |key_state, ctx| key_state.release_residual(&1, first, true, ctx));
+    let released = happen(&mut body_gone, 400, |key_state, ctx| key_state.release_residual(first, true, ctx));
 
     assert!(answered.keeps(of_the_first.token) && !answered.keeps(of_the_second.token));
     assert!(

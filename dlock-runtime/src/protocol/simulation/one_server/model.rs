@@ -375,7 +375,7 @@ impl<'a> ProtocolModel<'a> {
                 self.invariants.end_hold(acquisition, self.now);
                 let Some(left) = left else { return Ok(()) };
                 self.with_key(process_of_task(acquisition), |key_state, ctx| {
-                    key_state.release_residual(&acquisition, left, true, ctx);
+                    key_state.release_residual(left, true, ctx);
                 })
             }
             Event::Executed { sent, replied, late } => self.on_executed(sent, replied, late),
