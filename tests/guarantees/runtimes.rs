@@ -172,7 +172,7 @@ fn a_blocked_runtime_loses_no_hold() {
                 let manager = connect(&server.url()).await;
                 let mut guards = Vec::new();
                 for number in 0..HOLDS {
-                    let lock = manager.lock(&format!("order:{number}")).lease(BLOCKED_LEASE);
+                    let lock = manager.lock(format!("order:{number}")).lease(BLOCKED_LEASE);
                     guards.push(lock.acquire().await.expect("the lock is free"));
                 }
                 guards
@@ -213,7 +213,7 @@ fn a_blocked_runtime_does_not_block_calls_of_others() {
 
     second.block_on(async {
         for number in 0..100 {
-            let lock = manager.lock(&format!("order:{number}")).lease(LONG);
+            let lock = manager.lock(format!("order:{number}")).lease(LONG);
             let call = async { lock.acquire().await.expect("the lock is free").release().await };
             within(Duration::from_secs(2), "a call of another runtime", call).await.expect("it is held");
         }
@@ -232,7 +232,7 @@ fn a_dropped_runtime_leaves_nothing_after_one_lease() {
         let (entered, has_entered) = std::sync::mpsc::channel();
         for number in 0..20 {
             // Four tasks per key: one holds the lock, and three wait for it.
-            let lock = manager.lock(&format!("order:{}", number % 5)).lease(LEASE).wait(LONG);
+            let lock = manager.lock(format!("order:{}", number % 5)).lease(LEASE).wait(LONG);
             let entered = entered.clone();
             first.spawn(async move {
                 let _guard = lock.acquire().await.expect("the lock is granted");

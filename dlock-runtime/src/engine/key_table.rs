@@ -42,8 +42,9 @@ impl KeyTable {
     /// Applies `change` to the entry of `key`, which is added if necessary. If the key has no state
     /// afterwards, it is removed.
     pub(super) fn change<R>(&mut self, key: &Name, hash: u64, change: impl FnOnce(&mut KeyEntry) -> R) -> R {
-        let is_of_key = |entry: &Box<KeyEntry>| entry.hash == hash && entry.key == *key;
-        let mut entry = match self.entries.entry(hash, is_of_key, |entry| entry.hash) {
+        let found =
+            self.entries.entry(hash, |entry| entry.hash == hash && entry.key == *key, |entry| entry.hash);
+        let mut entry = match found {
             Entry::Occupied(entry) => entry,
             Entry::Vacant(vacant) => vacant.insert(Box::new(KeyEntry {
                 key: Name::clone(key),
