@@ -10,6 +10,7 @@
 //! The protocol changes it through an [`AcquisitionRef`], under the lock of the key's shard, so its
 //! states follow the order of the protocol. The task reads it without that lock.
 
+use std::cmp::Ordering;
 use std::ops::Deref;
 use std::task::Waker;
 use std::time::Duration;
@@ -20,7 +21,6 @@ use crate::key::LockKey;
 use crate::protocol::deadline::{BootInstant, Deadline};
 use crate::protocol::hold::ResidualHold;
 use crate::protocol::key_state::AcquireFailure;
-use crate::sync::shared::atomic::Ordering;
 use crate::sync::shared::{Mutex, lock};
 
 /// A shared [`Acquisition`].
@@ -112,11 +112,25 @@ impl Deref for AcquisitionRef {
     }
 }
 
+impl Ord for AcquisitionRef {
+    fn cmp(&self, other: &Self) -> Ordering {
+        SharedAcquisition::as_ptr(&self.0).cmp(&SharedAcquisition::as_ptr(&other.0))
+    }
+}
+
+impl PartialOrd for AcquisitionRef {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl PartialEq for AcquisitionRef {
     fn eq(&self, other: &Self) -> bool {
         SharedAcquisition::ptr_eq(&self.0, &other.0)
     }
 }
+
+impl Eq for AcquisitionRef {}
 
 impl AcquisitionRef {
     pub(super) fn grant(
@@ -179,7 +193,7 @@ impl Acquisition {
     /// Returns an observer, which is woken in addition to the call itself.
     pub(crate) fn observer(&self) -> Observer<'_> {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        Observer { acquisition: self, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+        Observer { acquisition: self, id: NEXT.fetch_add(1, crate::sync::shared::atomic::Ordering::Relaxed) }
     }
 
     fn poll_state_as<R>(
@@ -424,7 +438,7 @@ impl Wakers {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
     use super::*;

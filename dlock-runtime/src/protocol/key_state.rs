@@ -120,7 +120,7 @@ pub(crate) enum AcquireFailure {
     Deadlock { held: LockKey },
 }
 
-impl<A: Clone + PartialEq> KeyState<A> {
+impl<A: Clone + Ord> KeyState<A> {
     pub(crate) fn new() -> Self {
         Self { queue: WaitQueue::new(), phase: KeyPhase::Idle }
     }
@@ -265,10 +265,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
     pub(crate) fn tick(&mut self, ctx: &mut EventContext<'_, A>) {
         let held = !matches!(self.phase, KeyPhase::Contending(_));
         let unobserved = matches!(self.last_observed(), LastObserved::Nothing);
-        let mut given_up = Vec::new();
-        let retry_due = self.queue.tick(ctx.now, held, unobserved, |waiter| given_up.push(waiter));
+        let (retry_due, given_up) = self.queue.tick(ctx.now, held, unobserved);
         self.refuse_all(given_up, ctx);
-        self.queue.shrink();
         self.withdraw_if_unwanted(ctx);
         match &mut self.phase {
             KeyPhase::Idle | KeyPhase::Yielding(_) => {}
@@ -315,11 +313,12 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.withdraw_if_unwanted(ctx);
     }
 
-    /// Rejects waiters with the last observation.
-    pub(super) fn refuse_all(&self, waiters: Vec<QueueEntry<A>>, ctx: &mut EventContext<'_, A>) {
+    /// Rejects waiters that have left the queue, with the last observation.
+    pub(super) fn refuse_all(&mut self, waiters: Vec<QueueEntry<A>>, ctx: &mut EventContext<'_, A>) {
         for waiter in waiters {
             self.refuse(waiter, ctx);
         }
+        self.queue.shrink();
     }
 
     /// Rejects a waiter with the last observation.
