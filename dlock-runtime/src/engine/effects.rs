@@ -37,9 +37,7 @@ impl Effects {
         if let Some(own) = own {
             self.wake.push(own);
         }
-        for (_, waker) in observers {
-            self.wake.push(waker);
-        }
+        observers.into_values().for_each(|waker| self.wake.push(waker));
     }
 
     /// Takes a waker that need not be woken.

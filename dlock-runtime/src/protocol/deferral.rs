@@ -29,7 +29,7 @@ impl<A: Clone + Ord> Hold<A> {
             return false;
         }
         if self.next_renewal <= now {
-            if self.needs_confirmation() || until.plus(self.lease() / 2) > self.deadline().at() {
+            if self.needs_confirmation() || until.plus(self.lease / 2) > self.deadline().at() {
                 return false;
             }
             self.next_renewal = until;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::error::LossCause;
 use crate::protocol::command::{Command, FailureKind, Reply};
-use crate::protocol::deadline::{BootInstant, Deadline, Span};
+use crate::protocol::deadline::{BootInstant, Deadline};
 use crate::protocol::foreign_clients::{FleetHold, Grant};
 use crate::protocol::handoff_budget::{HandoffBudget, HandoffDecision};
 use crate::protocol::hold_terms::HoldTerms;
@@ -25,7 +25,7 @@ pub(crate) struct Hold<A> {
     pub(super) acquisition: A,
     /// The number of the token. The process part is the same for all tokens of a key state.
     number: u64,
-    lease: Span,
+    pub(super) lease: Duration,
     deadline: Deadline,
     /// The time for which tasks of this process may hand the lock to each other.
     budget: HandoffBudget,
@@ -105,7 +105,7 @@ impl<A: Clone + Ord> Hold<A> {
         let mut hold = Self {
             acquisition: waiter.acquisition.clone(),
             number: token.number(),
-            lease: Span::of(terms.lease()),
+            lease: terms.lease(),
             deadline,
             budget: HandoffBudget::starting_at(since),
             next_renewal: BootInstant::NEVER,
@@ -142,10 +142,6 @@ impl<A: Clone + Ord> Hold<A> {
     /// Returns `true` if `token`, which is of this process, holds the lock.
     pub(super) fn is_under(&self, token: Token) -> bool {
         self.number == token.number()
-    }
-
-    pub(super) fn lease(&self) -> Duration {
-        self.lease.get()
     }
 
     fn ends(&self) -> BootInstant {
@@ -211,7 +207,7 @@ impl<A: Clone + Ord> Hold<A> {
     /// Sends a renewal, which confirms the hold.
     pub(super) fn confirm(&mut self, ctx: &mut EventContext<'_, A>) {
         self.next_renewal = BootInstant::NEVER;
-        ctx.send(self.token(ctx), Command::Renew { lease: self.lease() });
+        ctx.send(self.token(ctx), Command::Renew { lease: self.lease });
     }
 
     /// Handles a confirmation of the hold that was sent at `sent`.
@@ -219,7 +215,7 @@ impl<A: Clone + Ord> Hold<A> {
         self.deadline = self.deadline.or_later(Deadline::of_lease(sent, lease));
         (self.granted, self.overdue) = (false, false);
         // An `extend` has its own lease and does not change when the watchdog renews.
-        if lease == self.lease() {
+        if lease == self.lease {
             self.next_renewal = if self.renew {
                 renewal::due(sent, lease, ctx.tokens.place(self.number))
             } else {
@@ -230,7 +226,7 @@ impl<A: Clone + Ord> Hold<A> {
 
     /// Schedules a retry of a confirmation that failed.
     fn on_confirm_failed(&mut self, lease: Duration, now: BootInstant) {
-        if lease == self.lease() {
+        if lease == self.lease {
             self.overdue = true;
             self.next_renewal = renewal::retry_at(now, lease, self.deadline.at().since(now));
         }
@@ -298,7 +294,7 @@ impl<A: Clone + Ord> Hold<A> {
         let left = self.deadline.at().since(ctx.now);
         let is_enough =
             left > lease / 2 || (self.granted && !self.overdue && left > ctx.rules.grant_lease / 2);
-        self.renew && next.terms.is_renewed() && lease == self.lease() && is_enough
+        self.renew && next.terms.is_renewed() && lease == self.lease && is_enough
     }
 }
 

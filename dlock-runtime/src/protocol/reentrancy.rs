@@ -114,7 +114,7 @@ impl<A: Clone + Ord> KeyState<A> {
     ) {
         match &mut self.phase {
             KeyPhase::Held(hold) if hold.acquisition == *root => {
-                let retry_state = retry_state.of_sibling(hold.lease());
+                let retry_state = retry_state.of_sibling(hold.lease);
                 hold.levels().join(depth, acquisition, retry_state, ctx);
             }
             _ => ctx.refuse(acquisition, AcquireFailure::ParentLost),

@@ -250,11 +250,3 @@ fn head_without_a_reply_gets_an_extension_and_no_try() {
         );
     }
 }
-
-#[test]
-fn a_waiter_stays_small() {
-    // It is moved several times, and a larger one would be moved by a call each time. An
-    // acquisition is a pointer.
-    let size = size_of::<QueueEntry<Box<u8>>>();
-    assert!(size <= 128, "{size}");
-}
