@@ -7,7 +7,7 @@
 //!     +--reject--> Rejected
 //! ```
 //!
-//! The protocol changes it through an [`AcquisitionRef`], under the lock of the key's shard, so its
+//! The protocol changes it under the lock of the key's shard, so its
 //! states follow the order of the protocol. The task reads it without that lock.
 
 use std::cmp::Ordering;
@@ -124,40 +124,6 @@ impl PartialEq for AcquisitionRef {
 
 impl Eq for AcquisitionRef {}
 
-impl AcquisitionRef {
-    pub(super) fn grant(
-        &self,
-        (deadline, ends): (Deadline, BootInstant),
-        is_unconfirmed: bool,
-        attempts: u32,
-        now: BootInstant,
-    ) -> Wakers {
-        self.0.deadline.begin(deadline, ends, is_unconfirmed);
-        self.0.transition(AcquisitionState::Held { since: now, attempts })
-    }
-
-    pub(super) fn join(&self) -> Wakers {
-        self.0.transition(AcquisitionState::Joined)
-    }
-
-    pub(super) fn reject(&self, refusal: AcquireFailure) -> Wakers {
-        self.0.reject(refusal)
-    }
-
-    /// Takes out the wakers without a change of state.
-    pub(super) fn take_wakers(&self) -> Wakers {
-        lock(&self.0.inner).wakers()
-    }
-
-    pub(super) fn extend(&self, deadline: Deadline, ends: BootInstant) {
-        self.0.deadline.extend(deadline, ends);
-    }
-
-    pub(super) fn mark_lost(&self, cause: LossCause, left: Option<ResidualHold>, now: BootInstant) -> Wakers {
-        self.0.mark_lost(cause, left, now)
-    }
-}
-
 impl Acquisition {
     pub(crate) fn new(key: LockKey) -> SharedAcquisition {
         SharedAcquisition::new(Self {
@@ -169,6 +135,30 @@ impl Acquisition {
             }),
             deadline: AtomicDeadline::default(),
         })
+    }
+
+    pub(super) fn grant(
+        &self,
+        (deadline, ends): (Deadline, BootInstant),
+        is_unconfirmed: bool,
+        attempts: u32,
+        now: BootInstant,
+    ) -> Wakers {
+        self.deadline.begin(deadline, ends, is_unconfirmed);
+        self.transition(AcquisitionState::Held { since: now, attempts })
+    }
+
+    pub(super) fn join(&self) -> Wakers {
+        self.transition(AcquisitionState::Joined)
+    }
+
+    /// Takes out the wakers without a change of state.
+    pub(super) fn take_wakers(&self) -> Wakers {
+        lock(&self.inner).wakers()
+    }
+
+    pub(super) fn extend(&self, deadline: Deadline, ends: BootInstant) {
+        self.deadline.extend(deadline, ends);
     }
 
     /// Reads the state. If `done` returns `None`, registers `waker` for the next change, instead of
@@ -293,7 +283,7 @@ impl Acquisition {
     }
 
     /// Rejects the acquisition, unless it was granted in the meantime.
-    fn reject(&self, refusal: AcquireFailure) -> Wakers {
+    pub(super) fn reject(&self, refusal: AcquireFailure) -> Wakers {
         let mut inner = lock(&self.inner);
         if !matches!(inner.state, AcquisitionState::Waiting) {
             return Wakers::default();
@@ -302,7 +292,7 @@ impl Acquisition {
         inner.wakers()
     }
 
-    fn mark_lost(&self, cause: LossCause, left: Option<ResidualHold>, now: BootInstant) -> Wakers {
+    pub(super) fn mark_lost(&self, cause: LossCause, left: Option<ResidualHold>, now: BootInstant) -> Wakers {
         let mut inner = lock(&self.inner);
         if let AcquisitionState::Held { since, .. } = inner.state {
             self.deadline.end();
