@@ -7,12 +7,13 @@
 //!     +--reject--> Rejected
 //! ```
 //!
-//! The protocol changes it under the lock of the key's shard, so its
-//! states follow the order of the protocol. The task reads it without that lock.
+//! The protocol changes it under the lock of the key's shard, so its states follow the order of the
+//! protocol. The task reads it without that lock.
 
-use std::cmp::Ordering;
+use std::cmp;
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -22,12 +23,11 @@ use crate::key::LockKey;
 use crate::protocol::deadline::{BootInstant, Deadline};
 use crate::protocol::hold::ResidualHold;
 use crate::protocol::key_state::AcquireFailure;
+use crate::sync::shared::atomic::Ordering;
 use crate::sync::shared::{Mutex, lock};
 
 /// A shared [`Acquisition`].
-///
-/// `triomphe::Arc` has no weak count, which saves one word per held lock.
-pub(crate) type SharedAcquisition = triomphe::Arc<Acquisition>;
+pub(crate) type SharedAcquisition = Arc<Acquisition>;
 
 /// One acquisition.
 ///
@@ -105,13 +105,13 @@ impl Deref for AcquisitionRef {
 }
 
 impl Ord for AcquisitionRef {
-    fn cmp(&self, other: &Self) -> Ordering {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
         SharedAcquisition::as_ptr(&self.0).cmp(&SharedAcquisition::as_ptr(&other.0))
     }
 }
 
 impl PartialOrd for AcquisitionRef {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
@@ -176,7 +176,7 @@ impl Acquisition {
     /// Returns an observer, which is woken in addition to the call itself.
     pub(crate) fn observer(&self) -> Observer<'_> {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        Observer { acquisition: self, id: NEXT.fetch_add(1, crate::sync::shared::atomic::Ordering::Relaxed) }
+        Observer { acquisition: self, id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
     fn poll_state_as<R>(
@@ -376,8 +376,7 @@ impl Wakers {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
     use super::*;
