@@ -369,7 +369,7 @@ impl<A: Clone + Ord> KeyState<A> {
                 self.phase = KeyPhase::Idle;
             }
             KeyPhase::Yielding(yielding) => {
-                ctx.send(yielding.hold.token(ctx), Command::Withdraw);
+                ctx.send(yielding.hold.token, Command::Withdraw);
                 ctx.send(yielding.next, Command::Withdraw);
                 self.phase = KeyPhase::Idle;
             }
@@ -442,9 +442,9 @@ impl<A: Clone + Ord> KeyState<A> {
         {
             hold.continue_budget(budget);
         }
-        ctx.actions.push(hold.grant_action(head, ctx));
+        ctx.actions.push(hold.grant_action(head));
         self.phase = KeyPhase::Held(hold);
-        self.queue.advance();
+        self.queue.pop();
         self.queue.observe(LastObserved::Taken(None));
         let single_tries = self.queue.take_single_tries();
         self.refuse_all(single_tries, ctx);

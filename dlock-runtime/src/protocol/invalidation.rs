@@ -113,7 +113,7 @@ impl<A: Clone + Ord> Hold<A> {
     pub(super) fn check_if_due(&mut self, ctx: &mut EventContext<'_, A>) {
         if ctx.now >= self.check_due() {
             (self.check, self.check_at) = (Verification::OnInvalidation, ctx.now.plus(MIN_CHECK_INTERVAL));
-            ctx.send(self.token(ctx), Command::Verify);
+            ctx.send(self.token, Command::Verify);
         }
     }
 }

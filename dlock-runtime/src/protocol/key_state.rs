@@ -198,9 +198,9 @@ impl<A: Clone + Ord> KeyState<A> {
 
     /// Returns the token under which the acquisition holds the lock, or `None` if it does not hold
     /// it.
-    pub(crate) fn token_of(&self, acquisition: &A, ctx: &EventContext<'_, A>) -> Option<Token> {
+    pub(crate) fn token_of(&self, acquisition: &A) -> Option<Token> {
         match &self.phase {
-            KeyPhase::Held(hold) if hold.acquisition == *acquisition => Some(hold.token(ctx)),
+            KeyPhase::Held(hold) if hold.acquisition == *acquisition => Some(hold.token),
             _ => None,
         }
     }
@@ -230,10 +230,10 @@ impl<A: Clone + Ord> KeyState<A> {
             KeyPhase::Contending(contender) if contender.token == token => {
                 self.on_reply(command, sent, reply, ctx);
             }
-            KeyPhase::Held(hold) if hold.is_under(token) => {
+            KeyPhase::Held(hold) if hold.token == token => {
                 self.on_reply_while_held(command, sent, reply, ctx);
             }
-            KeyPhase::Yielding(yielding) if yielding.hold.is_under(token) => {
+            KeyPhase::Yielding(yielding) if yielding.hold.token == token => {
                 self.on_yielded(command, sent, reply, ctx);
             }
             _ if self.keeps(token) => self.on_reply_while_retained(token, command, &reply, ctx),
@@ -255,8 +255,8 @@ impl<A: Clone + Ord> KeyState<A> {
                 self.on_grant_while_yielding(grant, ctx);
                 true
             }
-            KeyPhase::Held(hold) => hold.is_under(token),
-            KeyPhase::Yielding(yielding) => yielding.hold.is_under(token),
+            KeyPhase::Held(hold) => hold.token == token,
+            KeyPhase::Yielding(yielding) => yielding.hold.token == token,
             KeyPhase::Contending(_) | KeyPhase::Idle | KeyPhase::CoolingDown(_) => false,
         }
     }

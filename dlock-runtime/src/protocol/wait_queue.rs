@@ -103,12 +103,7 @@ impl<A: Clone + Ord> WaitQueue<A> {
         queue.insert(queue.arrivals, waiter);
     }
 
-    /// Removes the head, which was granted the lock, and makes the next waiter the head.
-    pub(crate) fn advance(&mut self) {
-        self.pop();
-    }
-
-    /// Removes and returns the head.
+    /// Removes and returns the head, and makes the next waiter the head.
     pub(crate) fn pop(&mut self) -> Option<QueueEntry<A>> {
         let head = self.0.as_mut()?.pop();
         self.shrink();
@@ -256,10 +251,10 @@ impl<A: Clone + Ord> WaitQueue<A> {
                 queue.insert(number, waiter);
             }
         }
-        let Some(head) = queue.head.as_mut().filter(|head| head.retry_state.due() <= now) else {
+        let Some(first) = queue.head.as_mut().filter(|first| first.retry_state.due() <= now) else {
             return (false, given_up);
         };
-        let (tries, over) = due(&mut head.retry_state, !held);
+        let (tries, over) = due(&mut first.retry_state, !held);
         if over {
             given_up.extend(queue.pop());
         }
