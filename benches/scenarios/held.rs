@@ -59,7 +59,7 @@ async fn idle(bench: &mut Bench<'_>, count: u64) -> Result<Vec<Contender>, Failu
     // program differ by a fifth of that.
     let mut share = What::less(row("of a core"), "%").at(count).grain(0.01);
     if count > 1 {
-        bytes = bytes.goal("ours", AtMost(300.0));
+        bytes = bytes.goal("ours", AtMost(400.0));
         share = share.goal("ours", AtMost(1.0));
         bench.each(&bytes, &runs, |slices| last(slices, |held: &Held| held.bytes));
     }

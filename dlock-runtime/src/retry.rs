@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::protocol::deadline::Span;
-
 /// Delays that double from a first to a last, each drawn with full jitter.
 ///
 /// The n-th delay is drawn uniformly between a floor and `first * 2^n`, which is limited to `last`.
@@ -12,8 +10,8 @@ use crate::protocol::deadline::Span;
 /// becoming a busy loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    first: Span,
-    last: Span,
+    first: Duration,
+    last: Duration,
 }
 
 impl RetryPolicy {
@@ -25,14 +23,14 @@ impl RetryPolicy {
     #[must_use]
     pub const fn exponential(first: Duration, last: Duration) -> Self {
         let last = if last.as_nanos() < first.as_nanos() { first } else { last };
-        Self { first: Span::of(first), last: Span::of(last) }
+        Self { first, last }
     }
 
     /// Returns the maximum delay before retry `n`, where 0 is the first retry.
     #[must_use]
     pub fn ceiling(&self, n: u32) -> Duration {
         let factor = 1_u32.checked_shl(n).unwrap_or(u32::MAX);
-        self.first.get().saturating_mul(factor).min(self.last.get())
+        self.first.saturating_mul(factor).min(self.last)
     }
 
     /// Returns the delay before retry `n` for a `draw` that is uniform over `u32`.

@@ -164,18 +164,13 @@ impl TokenSource {
     /// Returns the token at this position, issued or not.
     #[cfg(test)]
     pub(crate) fn at(&self, counter: u64) -> Token {
-        self.numbered(self.order.number(counter))
+        Token { process: self.process, counter: self.order.number(counter) }
     }
 
     /// Returns how many numbers have been drawn.
     #[cfg(test)]
     pub(crate) fn drawn(&self) -> u64 {
         self.counter.load(Ordering::Relaxed)
-    }
-
-    /// Returns the token with this number, which this source issued.
-    pub(crate) const fn numbered(&self, counter: u64) -> Token {
-        Token { process: self.process, counter }
     }
 
     pub(crate) const fn process(&self) -> ProcessId {

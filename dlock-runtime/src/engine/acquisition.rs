@@ -7,10 +7,13 @@
 //!     +--reject--> Rejected
 //! ```
 //!
-//! The protocol changes it through an [`AcquisitionRef`], under the lock of the key's shard, so its
-//! states follow the order of the protocol. The task reads it without that lock.
+//! The protocol changes it under the lock of the key's shard, so its states follow the order of the
+//! protocol. The task reads it without that lock.
 
+use std::cmp;
+use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -24,9 +27,7 @@ use crate::sync::shared::atomic::Ordering;
 use crate::sync::shared::{Mutex, lock};
 
 /// A shared [`Acquisition`].
-///
-/// `triomphe::Arc` has no weak count, which saves one word per held lock.
-pub(crate) type SharedAcquisition = triomphe::Arc<Acquisition>;
+pub(crate) type SharedAcquisition = Arc<Acquisition>;
 
 /// One acquisition.
 ///
@@ -41,25 +42,16 @@ pub(crate) struct Acquisition {
 #[derive(Debug)]
 struct AcquisitionInner {
     state: AcquisitionState,
-    waker: WakerSlot,
-}
-
-/// The wakers of the next change, in as little memory as possible.
-#[derive(Debug)]
-enum WakerSlot {
-    /// Only the call itself waits.
-    Own(Waker),
-    /// Rarely used state, or `None` while nothing waits.
-    Extra(Option<Box<AcquisitionExtra>>),
+    /// The waker of the call itself.
+    waker: Option<Waker>,
+    extra: Option<Box<AcquisitionExtra>>,
 }
 
 /// State that few acquisitions have.
 #[derive(Debug, Default)]
 struct AcquisitionExtra {
-    /// The waker of the call itself.
-    own: Option<Waker>,
     /// The wakers of observers, by their ids.
-    observers: Vec<(u64, Waker)>,
+    observers: BTreeMap<u64, Waker>,
     /// The fencing token, once it was requested.
     fencing: Option<u64>,
 }
@@ -112,45 +104,25 @@ impl Deref for AcquisitionRef {
     }
 }
 
+impl Ord for AcquisitionRef {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
+        SharedAcquisition::as_ptr(&self.0).cmp(&SharedAcquisition::as_ptr(&other.0))
+    }
+}
+
+impl PartialOrd for AcquisitionRef {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl PartialEq for AcquisitionRef {
     fn eq(&self, other: &Self) -> bool {
         SharedAcquisition::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl AcquisitionRef {
-    pub(super) fn grant(
-        &self,
-        (deadline, ends): (Deadline, BootInstant),
-        is_unconfirmed: bool,
-        attempts: u32,
-        now: BootInstant,
-    ) -> Wakers {
-        self.0.deadline.begin(deadline, ends, is_unconfirmed);
-        self.0.transition(AcquisitionState::Held { since: now, attempts })
-    }
-
-    pub(super) fn join(&self) -> Wakers {
-        self.0.transition(AcquisitionState::Joined)
-    }
-
-    pub(super) fn reject(&self, refusal: AcquireFailure) -> Wakers {
-        self.0.reject(refusal)
-    }
-
-    /// Takes out the wakers without a change of state.
-    pub(super) fn take_wakers(&self) -> Wakers {
-        lock(&self.0.inner).wakers()
-    }
-
-    pub(super) fn extend(&self, deadline: Deadline, ends: BootInstant) {
-        self.0.deadline.extend(deadline, ends);
-    }
-
-    pub(super) fn mark_lost(&self, cause: LossCause, left: Option<ResidualHold>, now: BootInstant) -> Wakers {
-        self.0.mark_lost(cause, left, now)
-    }
-}
+impl Eq for AcquisitionRef {}
 
 impl Acquisition {
     pub(crate) fn new(key: LockKey) -> SharedAcquisition {
@@ -158,10 +130,35 @@ impl Acquisition {
             key,
             inner: Mutex::new(AcquisitionInner {
                 state: AcquisitionState::Waiting,
-                waker: WakerSlot::Extra(None),
+                waker: None,
+                extra: None,
             }),
             deadline: AtomicDeadline::default(),
         })
+    }
+
+    pub(super) fn grant(
+        &self,
+        (deadline, ends): (Deadline, BootInstant),
+        is_unconfirmed: bool,
+        attempts: u32,
+        now: BootInstant,
+    ) -> Wakers {
+        self.deadline.begin(deadline, ends, is_unconfirmed);
+        self.transition(AcquisitionState::Held { since: now, attempts })
+    }
+
+    pub(super) fn join(&self) -> Wakers {
+        self.transition(AcquisitionState::Joined)
+    }
+
+    /// Takes out the wakers without a change of state.
+    pub(super) fn take_wakers(&self) -> Wakers {
+        lock(&self.inner).wakers()
+    }
+
+    pub(super) fn extend(&self, deadline: Deadline, ends: BootInstant) {
+        self.deadline.extend(deadline, ends);
     }
 
     /// Reads the state. If `done` returns `None`, registers `waker` for the next change, instead of
@@ -259,12 +256,12 @@ impl Acquisition {
 
     /// Returns the fencing token, or `None` if it was not requested yet.
     pub(crate) fn fencing_token(&self) -> Option<u64> {
-        lock(&self.inner).extra().and_then(|extra| extra.fencing)
+        lock(&self.inner).extra.as_ref()?.fencing
     }
 
     /// Records the fencing token. Returns the first that was recorded.
     pub(crate) fn record_fencing_token(&self, token: u64) -> u64 {
-        *lock(&self.inner).extra_mut().fencing.get_or_insert(token)
+        *lock(&self.inner).extra.get_or_insert_default().fencing.get_or_insert(token)
     }
 
     /// Marks the acquisition as released at `now`.
@@ -286,7 +283,7 @@ impl Acquisition {
     }
 
     /// Rejects the acquisition, unless it was granted in the meantime.
-    fn reject(&self, refusal: AcquireFailure) -> Wakers {
+    pub(super) fn reject(&self, refusal: AcquireFailure) -> Wakers {
         let mut inner = lock(&self.inner);
         if !matches!(inner.state, AcquisitionState::Waiting) {
             return Wakers::default();
@@ -295,7 +292,7 @@ impl Acquisition {
         inner.wakers()
     }
 
-    fn mark_lost(&self, cause: LossCause, left: Option<ResidualHold>, now: BootInstant) -> Wakers {
+    pub(super) fn mark_lost(&self, cause: LossCause, left: Option<ResidualHold>, now: BootInstant) -> Wakers {
         let mut inner = lock(&self.inner);
         if let AcquisitionState::Held { since, .. } = inner.state {
             self.deadline.end();
@@ -342,65 +339,21 @@ impl Drop for Observer<'_> {
 impl AcquisitionInner {
     /// Takes out all wakers.
     fn wakers(&mut self) -> Wakers {
-        match &mut self.waker {
-            WakerSlot::Extra(None) => Wakers::default(),
-            WakerSlot::Extra(Some(extra)) => {
-                Wakers { own: extra.own.take(), observers: std::mem::take(&mut extra.observers) }
-            }
-            WakerSlot::Own(_) => match std::mem::replace(&mut self.waker, WakerSlot::Extra(None)) {
-                WakerSlot::Own(own) => Wakers { own: Some(own), observers: Vec::new() },
-                WakerSlot::Extra(_) => Wakers::default(),
-            },
-        }
+        let observers = self.extra.as_mut().map(|extra| std::mem::take(&mut extra.observers));
+        Wakers { own: self.waker.take(), observers: observers.unwrap_or_default() }
     }
 
     /// Registers a waker and returns the one that it replaces.
     fn put(&mut self, observer: Option<u64>, waker: &Waker) -> Option<Waker> {
-        if let (None, WakerSlot::Extra(None)) = (observer, &self.waker) {
-            self.waker = WakerSlot::Own(waker.clone());
-            return None;
+        match observer {
+            None if self.waker.as_ref().is_some_and(|own| own.will_wake(waker)) => None,
+            None => self.waker.replace(waker.clone()),
+            Some(id) => self.extra.get_or_insert_default().observers.insert(id, waker.clone()),
         }
-        let registered = match (observer, &mut self.waker) {
-            (None, WakerSlot::Own(own)) => Some(own),
-            (None, WakerSlot::Extra(extra)) => extra.as_mut().and_then(|extra| extra.own.as_mut()),
-            (Some(id), _) => {
-                let mut observers = self.extra_mut().observers.iter_mut();
-                observers.find(|(of, _)| *of == id).map(|(_, waker)| waker)
-            }
-        };
-        match (registered, observer) {
-            (Some(known), _) if known.will_wake(waker) => return None,
-            (Some(known), _) => return Some(std::mem::replace(known, waker.clone())),
-            (None, None) => self.extra_mut().own = Some(waker.clone()),
-            (None, Some(id)) => self.extra_mut().observers.push((id, waker.clone())),
-        }
-        None
     }
 
     fn remove(&mut self, observer: u64) -> Option<Waker> {
-        let WakerSlot::Extra(Some(extra)) = &mut self.waker else { return None };
-        let at = extra.observers.iter().position(|(of, _)| *of == observer)?;
-        Some(extra.observers.swap_remove(at).1)
-    }
-
-    fn extra(&self) -> Option<&AcquisitionExtra> {
-        match &self.waker {
-            WakerSlot::Own(_) => None,
-            WakerSlot::Extra(extra) => extra.as_deref(),
-        }
-    }
-
-    /// Returns the rarely used state, which it allocates if necessary.
-    fn extra_mut(&mut self) -> &mut AcquisitionExtra {
-        if let WakerSlot::Own(own) = &self.waker {
-            let own = Some(own.clone());
-            self.waker =
-                WakerSlot::Extra(Some(Box::new(AcquisitionExtra { own, ..AcquisitionExtra::default() })));
-        }
-        match &mut self.waker {
-            WakerSlot::Extra(extra) => extra.get_or_insert_default(),
-            WakerSlot::Own(_) => unreachable!("it was moved into the extra state"),
-        }
+        self.extra.as_mut()?.observers.remove(&observer)
     }
 }
 
@@ -410,20 +363,19 @@ pub(crate) struct Wakers {
     /// The waker of the call itself.
     pub(super) own: Option<Waker>,
     /// The wakers of observers, by their ids.
-    pub(super) observers: Vec<(u64, Waker)>,
+    pub(super) observers: BTreeMap<u64, Waker>,
 }
 
 #[cfg(any(test, dlock_loom, dlock_shuttle))]
 impl Wakers {
     /// Wakes them. Nothing may be locked.
     pub(super) fn wake(self) {
-        self.own.into_iter().chain(self.observers.into_iter().map(|(_, waker)| waker)).for_each(Waker::wake);
+        self.own.into_iter().chain(self.observers.into_values()).for_each(Waker::wake);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
@@ -457,12 +409,8 @@ mod tests {
 
     fn count(acquisition: &Acquisition) -> usize {
         let inner = lock(&acquisition.inner);
-        match &inner.waker {
-            WakerSlot::Own(_) => 1,
-            WakerSlot::Extra(extra) => {
-                extra.as_ref().map_or(0, |extra| usize::from(extra.own.is_some()) + extra.observers.len())
-            }
-        }
+        let observers = inner.extra.as_ref().map_or(0, |extra| extra.observers.len());
+        usize::from(inner.waker.is_some()) + observers
     }
 
     #[test]
@@ -566,6 +514,6 @@ mod tests {
 
     #[test]
     fn an_acquisition_stays_small() {
-        assert!(size_of::<Acquisition>() <= 64, "{}", size_of::<Acquisition>());
+        assert!(size_of::<Acquisition>() <= 72, "{}", size_of::<Acquisition>());
     }
 }

@@ -14,8 +14,8 @@ use crate::token::Token;
 #[derive(Default)]
 #[must_use = "tasks that are not woken sleep forever"]
 pub(crate) struct Effects {
-    wake: SmallList<Waker>,
-    answers: SmallList<(ReleaseCompletion, Reply, BootInstant)>,
+    wake: Vec<Waker>,
+    answers: Vec<(ReleaseCompletion, Reply, BootInstant)>,
     /// The waker of a call that releases while it is polled. It is only dropped, with nothing
     /// locked: a waker may be the last reference to a task.
     discarded: Option<Waker>,
@@ -34,12 +34,7 @@ pub(crate) struct Effects {
 impl Effects {
     pub(super) fn wakes(&mut self, wakers: Wakers) {
         let Wakers { own, observers } = wakers;
-        if let Some(own) = own {
-            self.wake.push(own);
-        }
-        for (_, waker) in observers {
-            self.wake.push(waker);
-        }
+        self.wake.extend(own.into_iter().chain(observers.into_values()));
     }
 
     /// Takes a waker that need not be woken.
@@ -66,44 +61,15 @@ impl Effects {
 
     /// Like [`wake`](Self::wake), without the cost of a move.
     pub(super) fn wake_all(&mut self) {
-        self.answers.drain_each(|(completion, reply, now)| completion.complete(reply, now));
-        self.wake.drain_each(Waker::wake);
+        for_each(&mut self.answers, |(completion, reply, now)| completion.complete(reply, now));
+        for_each(&mut self.wake, Waker::wake);
     }
 }
 
-/// A list that does not allocate for up to two elements, as after most events: the task that
-/// releases, and the next one.
-struct SmallList<T> {
-    first: Option<T>,
-    second: Option<T>,
-    more: Vec<T>,
-}
-
-impl<T> Default for SmallList<T> {
-    fn default() -> Self {
-        Self { first: None, second: None, more: Vec::new() }
-    }
-}
-
-impl<T> SmallList<T> {
-    fn push(&mut self, one: T) {
-        if self.first.is_none() {
-            self.first = Some(one);
-        } else if self.second.is_none() {
-            self.second = Some(one);
-        } else {
-            self.more.push(one);
-        }
-    }
-
-    /// Removes all elements and calls `done` with each, in order, even if a call panics.
-    fn drain_each(&mut self, mut done: impl FnMut(T)) {
-        let mut done = |one| drop(catch_unwind(AssertUnwindSafe(|| done(one))));
-        let Some(first) = self.first.take() else { return };
-        done(first);
-        let Some(second) = self.second.take() else { return };
-        done(second);
-        std::mem::take(&mut self.more).into_iter().for_each(done);
+/// Calls `done` with each element, in order, even if a call panics.
+fn for_each<T>(elements: &mut Vec<T>, done: impl Fn(T)) {
+    for element in std::mem::take(elements) {
+        drop(catch_unwind(AssertUnwindSafe(|| done(element))));
     }
 }
 

@@ -27,8 +27,6 @@ pub(super) struct KeyEntry {
     key: Name,
     hash: u64,
     pub(super) state: KeyState<AcquisitionRef>,
-    /// The next deadline, as of the last event.
-    pub(super) due: BootInstant,
     /// Whether the lock is contended, as last observed.
     pub(super) contended: bool,
 }
@@ -50,23 +48,22 @@ impl KeyTable {
                 key: Name::clone(key),
                 hash,
                 state: KeyState::new(),
-                due: BootInstant::NEVER,
                 contended: self.contended.contains(&Some(hash)),
             })),
         };
+        let before = entry.get().state.due();
         let result = change(entry.get_mut());
-        let KeyEntry { state, due, contended, .. } = &mut **entry.get_mut();
-        let before = std::mem::replace(due, state.due());
-        if *due != before {
+        let KeyEntry { ref state, contended, .. } = **entry.get();
+        let due = state.due();
+        if due != before {
             let mut deadline = (before, Name::clone(key));
             self.deadlines.remove(&deadline);
-            deadline.0 = *due;
-            if *due != BootInstant::NEVER {
+            if due != BootInstant::NEVER {
+                deadline.0 = due;
                 self.deadlines.insert(deadline);
             }
         }
         if state.is_idle() {
-            let contended = *contended;
             entry.remove();
             self.remember(hash, contended);
             self.shrink();

@@ -198,8 +198,8 @@ impl Engine {
         event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
     ) -> R {
         let mut actions = std::mem::take(&mut slots.actions);
-        let result = slots.table.change(key, hash, |KeyEntry { state, contended, due, .. }| {
-            let (rules, tokens) = (&self.rules, &self.tokens);
+        let result = slots.table.change(key, hash, |KeyEntry { state, contended, .. }| {
+            let (rules, tokens, due) = (&self.rules, &self.tokens, state.due());
             let mut cx = EventContext { now, rules, tokens, actions: &mut actions, contended };
             let result = event(state, &mut cx);
             let is_tracked = state.is_tracked();
@@ -208,7 +208,7 @@ impl Engine {
             }
             self.count_holders(effects);
             if let (Clock::Tokio(_), Some(head)) = (&self.clock, state.head())
-                && state.due() < *due
+                && state.due() < due
             {
                 // The waiter drives the backend, and its timer is set for later.
                 effects.wakes(head.take_wakers());
@@ -399,8 +399,8 @@ impl Engine {
             (AcquisitionRef(SharedAcquisition::clone(acquisition)), acquisition.key.name());
         // If the key becomes tracked meanwhile, an invalidation follows, and the hold is verified
         // again.
-        let (token, is_tracked) = self.with_key(key, |key_state, cx| {
-            Some((key_state.token_of(&acquisition, cx)?, key_state.is_tracked()))
+        let (token, is_tracked) = self.with_key(key, |key_state, _| {
+            Some((key_state.token_of(&acquisition)?, key_state.is_tracked()))
         })?;
         Some(self.send_request(Request { is_tracked, ..Request::new(Name::clone(key), token, command) }))
     }

@@ -111,7 +111,7 @@ impl Contender {
     }
 }
 
-impl<A: Clone + PartialEq> KeyState<A> {
+impl<A: Clone + Ord> KeyState<A> {
     /// Starts an attempt for the head of the local queue under a fresh token.
     ///
     /// A late effect of an older attempt cannot affect a token that was never used. If another
@@ -275,11 +275,9 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// The command may have run, so its token is dropped and withdrawn first. Calls that have not
     /// yet retried for this reason retry at once, under a fresh token.
     fn try_again(&mut self, token: Token, failure: Failure, ctx: &mut EventContext<'_, A>) {
-        let mut given_up = Vec::new();
         self.queue.observe(LastObserved::Failed(Box::new(failure.clone())));
-        let tries_again = self.queue.try_again(ctx.now, |waiter| given_up.push(waiter));
+        let (tries_again, given_up) = self.queue.try_again(ctx.now);
         self.refuse_all(given_up, ctx);
-        self.queue.shrink();
         if tries_again {
             ctx.send(token, Command::Withdraw);
             self.contend(ctx);
@@ -371,7 +369,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 self.phase = KeyPhase::Idle;
             }
             KeyPhase::Yielding(yielding) => {
-                ctx.send(yielding.hold.token(ctx), Command::Withdraw);
+                ctx.send(yielding.hold.token, Command::Withdraw);
                 ctx.send(yielding.next, Command::Withdraw);
                 self.phase = KeyPhase::Idle;
             }
@@ -444,14 +442,12 @@ impl<A: Clone + PartialEq> KeyState<A> {
         {
             hold.continue_budget(budget);
         }
-        ctx.actions.push(hold.grant_action(head, ctx));
+        ctx.actions.push(hold.grant_action(head));
         self.phase = KeyPhase::Held(hold);
-        self.queue.advance();
+        self.queue.pop();
         self.queue.observe(LastObserved::Taken(None));
-        let mut given_up = Vec::new();
-        self.queue.reject_single_tries(|waiter| given_up.push(waiter));
-        self.refuse_all(given_up, ctx);
-        self.queue.shrink();
+        let single_tries = self.queue.take_single_tries();
+        self.refuse_all(single_tries, ctx);
     }
 
     /// Rejects waiting calls that need no details: they asked only whether they get the lock.
@@ -505,10 +501,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
     }
 
     fn notify_contended(&mut self, ctx: &mut EventContext<'_, A>) {
-        let mut given_up = Vec::new();
-        self.queue.on_contended(ctx.now, |waiter| given_up.push(waiter));
+        let given_up = self.queue.on_contended(ctx.now);
         self.refuse_all(given_up, ctx);
-        self.queue.shrink();
     }
 
     /// Waits before the next attempt: until the head's next retry if it has a schedule, otherwise

@@ -8,7 +8,6 @@
 //!                |------------------ lease ------------------->|
 //! ```
 
-use std::fmt;
 use std::time::Duration;
 
 /// A point on the boot clock, which also counts while the machine sleeps. Time is always passed in
@@ -42,33 +41,6 @@ impl BootInstant {
     /// Returns the time since `earlier`, or zero if that is not earlier.
     pub(crate) const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
-
-/// A duration in one word of nanoseconds. Longer ones saturate at 584 years.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Span(u64);
-
-impl fmt::Debug for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.get().fmt(f)
-    }
-}
-
-impl Span {
-    /// Zero.
-    pub(crate) const ZERO: Self = Self(0);
-
-    /// The longest duration.
-    pub(crate) const LONGEST: Self = Self(u64::MAX);
-
-    pub(crate) const fn of(time: Duration) -> Self {
-        let whole = time.as_secs().saturating_mul(1_000_000_000);
-        Self(whole.saturating_add(time.subsec_nanos() as u64))
-    }
-
-    pub(crate) const fn get(self) -> Duration {
-        Duration::from_nanos(self.0)
     }
 }
 

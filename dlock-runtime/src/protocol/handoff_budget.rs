@@ -24,10 +24,22 @@
 use crate::protocol::ProtocolConfig;
 use crate::protocol::deadline::BootInstant;
 
-/// The budget of one hold: its start in nanoseconds of the clock, whose lowest two bits say what is
-/// known of other processes. One word, since each hold has one.
+/// The budget of one hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HandoffBudget(u64);
+pub(super) struct HandoffBudget {
+    since: BootInstant,
+    waiters: OtherWaiters,
+}
+
+/// The knowledge of waiters in other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OtherWaiters {
+    Unknown,
+    /// The server was asked.
+    ProbeInFlight,
+    /// Other processes wait, or may wait.
+    Possible,
+}
 
 /// The decision about a released lock for which another task of the process waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +55,12 @@ pub(super) enum HandoffDecision {
 impl HandoffBudget {
     /// Creates a budget that starts at `since`.
     pub(super) fn starting_at(since: BootInstant) -> Self {
-        Self(since.nanos() & !FLAGS)
+        Self { since, waiters: OtherWaiters::Unknown }
     }
 
     /// Returns the start of the budget.
     pub(super) fn since(self) -> BootInstant {
-        BootInstant::from_nanos(self.0 & !FLAGS)
+        self.since
     }
 
     /// Returns what happens to a lock that is released at `now`. `is_contended`: other processes
@@ -59,13 +71,17 @@ impl HandoffBudget {
         is_contended: bool,
         rules: &ProtocolConfig,
     ) -> HandoffDecision {
-        let elapsed = now.since(self.since());
-        match self.0 & FLAGS {
-            PROBE_IN_FLIGHT if elapsed < rules.handoff_budget.saturating_add(rules.response_timeout) => {
+        let elapsed = now.since(self.since);
+        match self.waiters {
+            OtherWaiters::ProbeInFlight
+                if elapsed < rules.handoff_budget.saturating_add(rules.response_timeout) =>
+            {
                 HandoffDecision::HandOff
             }
             _ if elapsed >= rules.handoff_budget => HandoffDecision::Yield,
-            0 if !is_contended && rules.has_queue() && elapsed >= rules.handoff_budget / 2 => {
+            OtherWaiters::Unknown
+                if !is_contended && rules.has_queue() && elapsed >= rules.handoff_budget / 2 =>
+            {
                 HandoffDecision::HandOffAndProbe
             }
             _ => HandoffDecision::HandOff,
@@ -74,7 +90,7 @@ impl HandoffBudget {
 
     /// Marks that the probe is in flight.
     pub(super) fn mark_probed(&mut self) {
-        self.0 = self.0 & !FLAGS | PROBE_IN_FLIGHT;
+        self.waiters = OtherWaiters::ProbeInFlight;
     }
 
     /// Returns the budget at `now`, after the reply to a probe that was sent at `sent`.
@@ -87,27 +103,21 @@ impl HandoffBudget {
         rules: &ProtocolConfig,
     ) -> Self {
         match has_no_waiters {
-            _ if self.0 & FLAGS != PROBE_IN_FLIGHT => self, // the reply to a probe before the last yield
+            _ if self.waiters != OtherWaiters::ProbeInFlight => self, // the reply to a probe before the last yield
             true => Self::starting_at(sent.plus(rules.handoff_budget / 2).max(now)),
-            false => Self(self.0 & !FLAGS | OTHERS_MAY_WAIT),
+            false => Self { waiters: OtherWaiters::Possible, ..self },
         }
     }
 
     /// Returns the budget without the probe in flight, for a task that needs another reply of the
     /// server first.
     pub(super) fn without_probe(self) -> Self {
-        Self(self.0 & !PROBE_IN_FLIGHT)
+        match self.waiters {
+            OtherWaiters::ProbeInFlight => Self { waiters: OtherWaiters::Unknown, ..self },
+            _ => self,
+        }
     }
 }
-
-/// Other processes wait, or may wait.
-const OTHERS_MAY_WAIT: u64 = 1;
-
-/// A probe is in flight.
-const PROBE_IN_FLIGHT: u64 = 2;
-
-/// The bits of what is known of other processes. None is set if nothing is known.
-const FLAGS: u64 = OTHERS_MAY_WAIT | PROBE_IN_FLIGHT;
 
 #[cfg(test)]
 mod tests;

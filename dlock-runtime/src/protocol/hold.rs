@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::error::LossCause;
 use crate::protocol::command::{Command, FailureKind, Reply};
-use crate::protocol::deadline::{BootInstant, Deadline, Span};
+use crate::protocol::deadline::{BootInstant, Deadline};
 use crate::protocol::foreign_clients::{FleetHold, Grant};
 use crate::protocol::handoff_budget::{HandoffBudget, HandoffDecision};
 use crate::protocol::hold_terms::HoldTerms;
@@ -23,9 +23,8 @@ use crate::token::Token;
 #[derive(Clone, Debug)]
 pub(crate) struct Hold<A> {
     pub(super) acquisition: A,
-    /// The number of the token. The process part is the same for all tokens of a key state.
-    number: u64,
-    lease: Span,
+    pub(super) token: Token,
+    pub(super) lease: Duration,
     deadline: Deadline,
     /// The time for which tasks of this process may hand the lock to each other.
     budget: HandoffBudget,
@@ -56,7 +55,7 @@ struct ExtendedTerms<A> {
     levels: NestedCalls<A>,
 }
 
-impl<A: Clone + PartialEq> Default for ExtendedTerms<A> {
+impl<A: Clone + Ord> Default for ExtendedTerms<A> {
     fn default() -> Self {
         Self { ends: BootInstant::NEVER, kept_until: BootInstant::START, levels: NestedCalls::new() }
     }
@@ -92,7 +91,7 @@ pub(crate) enum ReleaseOutcome {
     NotHeld,
 }
 
-impl<A: Clone + PartialEq> Hold<A> {
+impl<A: Clone + Ord> Hold<A> {
     pub(super) fn new(
         waiter: &QueueEntry<A>,
         token: Token,
@@ -105,8 +104,8 @@ impl<A: Clone + PartialEq> Hold<A> {
         let (check, check_at) = Verification::of_hold(since, ctx.rules);
         let mut hold = Self {
             acquisition: waiter.acquisition.clone(),
-            number: token.number(),
-            lease: Span::of(terms.lease()),
+            token,
+            lease: terms.lease(),
             deadline,
             budget: HandoffBudget::starting_at(since),
             next_renewal: BootInstant::NEVER,
@@ -133,20 +132,6 @@ impl<A: Clone + PartialEq> Hold<A> {
 
     pub(super) fn deadline(&self) -> Deadline {
         self.deadline
-    }
-
-    /// Returns the token that holds the lock.
-    pub(super) fn token(&self, ctx: &EventContext<'_, A>) -> Token {
-        ctx.tokens.numbered(self.number)
-    }
-
-    /// Returns `true` if `token`, which is of this process, holds the lock.
-    pub(super) fn is_under(&self, token: Token) -> bool {
-        self.number == token.number()
-    }
-
-    pub(super) fn lease(&self) -> Duration {
-        self.lease.get()
     }
 
     fn ends(&self) -> BootInstant {
@@ -183,10 +168,10 @@ impl<A: Clone + PartialEq> Hold<A> {
     }
 
     /// Returns the action that grants the hold to `waiter`.
-    pub(super) fn grant_action(&self, waiter: &QueueEntry<A>, ctx: &EventContext<'_, A>) -> Action<A> {
+    pub(super) fn grant_action(&self, waiter: &QueueEntry<A>) -> Action<A> {
         Action::Grant {
             acquisition: waiter.acquisition.clone(),
-            token: self.token(ctx),
+            token: self.token,
             deadline: self.deadline,
             ends: self.ends(),
             is_unconfirmed: self.is_unconfirmed,
@@ -212,7 +197,7 @@ impl<A: Clone + PartialEq> Hold<A> {
     /// Sends a renewal, which confirms the hold.
     pub(super) fn confirm(&mut self, ctx: &mut EventContext<'_, A>) {
         self.next_renewal = BootInstant::NEVER;
-        ctx.send(self.token(ctx), Command::Renew { lease: self.lease() });
+        ctx.send(self.token, Command::Renew { lease: self.lease });
     }
 
     /// Handles a confirmation of the hold that was sent at `sent`.
@@ -220,9 +205,9 @@ impl<A: Clone + PartialEq> Hold<A> {
         self.deadline = self.deadline.or_later(Deadline::of_lease(sent, lease));
         (self.is_unconfirmed, self.is_overdue) = (false, false);
         // An `extend` has its own lease and does not change when the watchdog renews.
-        if lease == self.lease() {
+        if lease == self.lease {
             self.next_renewal = if self.renew {
-                renewal::due(sent, lease, ctx.tokens.place(self.number))
+                renewal::due(sent, lease, ctx.tokens.place(self.token.number()))
             } else {
                 BootInstant::NEVER
             };
@@ -231,7 +216,7 @@ impl<A: Clone + PartialEq> Hold<A> {
 
     /// Schedules a retry of a confirmation that failed.
     fn on_confirm_failed(&mut self, lease: Duration, now: BootInstant) {
-        if lease == self.lease() {
+        if lease == self.lease {
             self.is_overdue = true;
             self.next_renewal = renewal::retry_at(now, lease, self.deadline.at().since(now));
         }
@@ -275,13 +260,13 @@ impl<A: Clone + PartialEq> Hold<A> {
     /// Asks the server whether other processes wait.
     fn probe_waiters(&mut self, ctx: &mut EventContext<'_, A>) {
         self.budget.mark_probed();
-        ctx.send(self.token(ctx), Command::Inspect);
+        ctx.send(self.token, Command::Inspect);
     }
 
     /// Handles the reply to [`probe_waiters`](Self::probe_waiters).
     fn on_waiters_probed(&mut self, sent: BootInstant, reply: &Reply, ctx: &mut EventContext<'_, A>) {
         let has_no_waiters = match reply {
-            Reply::Info(Some(info)) if info.holder == Some(self.token(ctx).process()) => info.waiters == 0,
+            Reply::Info(Some(info)) if info.holder == Some(self.token.process()) => info.waiters == 0,
             Reply::Info(_) => {
                 self.check_soon(ctx); // another token may hold the lock
                 false
@@ -299,11 +284,11 @@ impl<A: Clone + PartialEq> Hold<A> {
         let left = self.deadline.at().since(ctx.now);
         let is_enough =
             left > lease / 2 || (self.is_unconfirmed && !self.is_overdue && left > ctx.rules.grant_lease / 2);
-        self.renew && next.terms.is_renewed() && lease == self.lease() && is_enough
+        self.renew && next.terms.is_renewed() && lease == self.lease && is_enough
     }
 }
 
-impl<A: Clone + PartialEq> KeyState<A> {
+impl<A: Clone + Ord> KeyState<A> {
     /// Releases the lock of the acquisition.
     pub(crate) fn release(&mut self, acquisition: &A, ctx: &mut EventContext<'_, A>) -> ReleaseOutcome {
         let KeyPhase::Held(hold) = &mut self.phase else { return ReleaseOutcome::NotHeld };
@@ -311,7 +296,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
             return ReleaseOutcome::NotHeld;
         }
         hold.close(ctx);
-        let (token, kept_until) = (hold.token(ctx), hold.kept_until());
+        let (token, kept_until) = (hold.token, hold.kept_until());
         if ctx.now < kept_until {
             let set_ttl = self.keep(token, kept_until, ctx.now);
             self.contend(ctx);
@@ -363,9 +348,9 @@ impl<A: Clone + PartialEq> KeyState<A> {
         let KeyPhase::Held(hold) = &mut self.phase else { return };
         let Some(next) = self.queue.head_mut() else { return };
         hold.bound(&next.terms, ctx.now);
-        ctx.actions.push(hold.grant_action(next, ctx));
-        std::mem::swap(&mut hold.acquisition, &mut next.acquisition); // `advance` drops the old one
-        self.queue.advance();
+        ctx.actions.push(hold.grant_action(next));
+        std::mem::swap(&mut hold.acquisition, &mut next.acquisition); // the old one is dropped
+        self.queue.pop();
         if hold.needs_confirmation() && hold.more.is_some() {
             hold.confirm(ctx);
         }
@@ -376,7 +361,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     fn yield_to_other_processes(&mut self, ctx: &mut EventContext<'_, A>) {
         let KeyPhase::Held(hold) = &self.phase else { return };
         let (next, fleet_hold) = (ctx.tokens.next(), hold.fleet_hold(ctx.now).announced(ctx.rules));
-        ctx.send(hold.token(ctx), Command::Yield { next, fleet_hold });
+        ctx.send(hold.token, Command::Yield { next, fleet_hold });
         self.phase = KeyPhase::Yielding(Box::new(Yielding { hold: hold.clone(), next }));
     }
 
@@ -390,7 +375,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     ) {
         let KeyPhase::Yielding(yielding) = &mut self.phase else { return };
         let Yielding { hold, next } = &mut **yielding;
-        let (old, next) = (hold.token(ctx), *next);
+        let (old, next) = (hold.token, *next);
         match (command, reply) {
             (Command::Renew { lease }, Reply::Owner) => hold.on_confirmed(sent, lease, ctx),
             (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) => {
@@ -514,7 +499,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     pub(crate) fn mark_lost(&mut self, cause: LossCause, ctx: &mut EventContext<'_, A>) {
         let KeyPhase::Held(hold) = &mut self.phase else { return };
         hold.close(ctx);
-        let (token, kept_until, deadline) = (hold.token(ctx), hold.kept_until(), hold.deadline.at());
+        let (token, kept_until, deadline) = (hold.token, hold.kept_until(), hold.deadline.at());
         let left = ResidualHold { token, kept_until, deadline };
         let left = (cause != LossCause::NotOwner).then_some(left);
         ctx.actions.push(Action::Revoke { acquisition: hold.acquisition.clone(), cause, left });

@@ -37,7 +37,7 @@ impl Verification {
     }
 }
 
-impl<A: Clone + PartialEq> KeyState<A> {
+impl<A: Clone + Ord> KeyState<A> {
     /// Returns `true` if this process holds the lock and its first check was sent: the backend
     /// tracks the key from then on, and continues at renewals.
     pub(crate) fn is_tracked(&self) -> bool {
@@ -88,7 +88,7 @@ impl Contender {
     }
 }
 
-impl<A: Clone + PartialEq> Hold<A> {
+impl<A: Clone + Ord> Hold<A> {
     /// Returns when the hold is checked next.
     pub(super) fn check_due(&self) -> BootInstant {
         if self.check == Verification::OnInvalidation { BootInstant::NEVER } else { self.check_at }
@@ -113,7 +113,7 @@ impl<A: Clone + PartialEq> Hold<A> {
     pub(super) fn check_if_due(&mut self, ctx: &mut EventContext<'_, A>) {
         if ctx.now >= self.check_due() {
             (self.check, self.check_at) = (Verification::OnInvalidation, ctx.now.plus(MIN_CHECK_INTERVAL));
-            ctx.send(self.token(ctx), Command::Verify);
+            ctx.send(self.token, Command::Verify);
         }
     }
 }

@@ -120,7 +120,7 @@ pub(crate) enum AcquireFailure {
     Deadlock { held: LockKey },
 }
 
-impl<A: Clone + PartialEq> KeyState<A> {
+impl<A: Clone + Ord> KeyState<A> {
     pub(crate) fn new() -> Self {
         Self { queue: WaitQueue::new(), phase: KeyPhase::Idle }
     }
@@ -198,9 +198,9 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Returns the token under which the acquisition holds the lock, or `None` if it does not hold
     /// it.
-    pub(crate) fn token_of(&self, acquisition: &A, ctx: &EventContext<'_, A>) -> Option<Token> {
+    pub(crate) fn token_of(&self, acquisition: &A) -> Option<Token> {
         match &self.phase {
-            KeyPhase::Held(hold) if hold.acquisition == *acquisition => Some(hold.token(ctx)),
+            KeyPhase::Held(hold) if hold.acquisition == *acquisition => Some(hold.token),
             _ => None,
         }
     }
@@ -230,10 +230,10 @@ impl<A: Clone + PartialEq> KeyState<A> {
             KeyPhase::Contending(contender) if contender.token == token => {
                 self.on_reply(command, sent, reply, ctx);
             }
-            KeyPhase::Held(hold) if hold.is_under(token) => {
+            KeyPhase::Held(hold) if hold.token == token => {
                 self.on_reply_while_held(command, sent, reply, ctx);
             }
-            KeyPhase::Yielding(yielding) if yielding.hold.is_under(token) => {
+            KeyPhase::Yielding(yielding) if yielding.hold.token == token => {
                 self.on_yielded(command, sent, reply, ctx);
             }
             _ if self.keeps(token) => self.on_reply_while_retained(token, command, &reply, ctx),
@@ -255,8 +255,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 self.on_grant_while_yielding(grant, ctx);
                 true
             }
-            KeyPhase::Held(hold) => hold.is_under(token),
-            KeyPhase::Yielding(yielding) => yielding.hold.is_under(token),
+            KeyPhase::Held(hold) => hold.token == token,
+            KeyPhase::Yielding(yielding) => yielding.hold.token == token,
             KeyPhase::Contending(_) | KeyPhase::Idle | KeyPhase::CoolingDown(_) => false,
         }
     }
@@ -265,10 +265,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
     pub(crate) fn tick(&mut self, ctx: &mut EventContext<'_, A>) {
         let held = !matches!(self.phase, KeyPhase::Contending(_));
         let unobserved = matches!(self.last_observed(), LastObserved::Nothing);
-        let mut given_up = Vec::new();
-        let retry_due = self.queue.tick(ctx.now, held, unobserved, |waiter| given_up.push(waiter));
+        let (retry_due, given_up) = self.queue.tick(ctx.now, held, unobserved);
         self.refuse_all(given_up, ctx);
-        self.queue.shrink();
         self.withdraw_if_unwanted(ctx);
         match &mut self.phase {
             KeyPhase::Idle | KeyPhase::Yielding(_) => {}
@@ -315,11 +313,12 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.withdraw_if_unwanted(ctx);
     }
 
-    /// Rejects waiters with the last observation.
-    pub(super) fn refuse_all(&self, waiters: Vec<QueueEntry<A>>, ctx: &mut EventContext<'_, A>) {
+    /// Rejects waiters that have left the queue, with the last observation.
+    pub(super) fn refuse_all(&mut self, waiters: Vec<QueueEntry<A>>, ctx: &mut EventContext<'_, A>) {
         for waiter in waiters {
             self.refuse(waiter, ctx);
         }
+        self.queue.shrink();
     }
 
     /// Rejects a waiter with the last observation.

@@ -29,7 +29,7 @@ struct NestingLevel<A> {
     queue: VecDeque<(A, RetryState)>,
 }
 
-impl<A: Clone + PartialEq> NestedCalls<A> {
+impl<A: Clone + Ord> NestedCalls<A> {
     pub(super) const fn new() -> Self {
         Self(Vec::new())
     }
@@ -102,7 +102,7 @@ impl<A: Clone + PartialEq> NestedCalls<A> {
     }
 }
 
-impl<A: Clone + PartialEq> KeyState<A> {
+impl<A: Clone + Ord> KeyState<A> {
     /// Adds a nested call on level `depth` of the hold of `root`.
     pub(crate) fn join_nested(
         &mut self,
@@ -114,7 +114,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     ) {
         match &mut self.phase {
             KeyPhase::Held(hold) if hold.acquisition == *root => {
-                let retry_state = retry_state.of_sibling(hold.lease());
+                let retry_state = retry_state.of_sibling(hold.lease);
                 hold.levels().join(depth, acquisition, retry_state, ctx);
             }
             _ => ctx.refuse(acquisition, AcquireFailure::ParentLost),

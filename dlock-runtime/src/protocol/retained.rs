@@ -62,14 +62,14 @@ impl RetainedHold {
     }
 }
 
-impl<A: Clone + PartialEq> KeyState<A> {
+impl<A: Clone + Ord> KeyState<A> {
     /// Retains the key of an acquisition that has ended, until `until`. Returns the command for the
     /// server.
     pub(super) fn keep(&mut self, token: Token, until: BootInstant, now: BootInstant) -> Command {
         let reason = RetainReason::MinHold;
         let kept = RetainedHold { token, until, reason, resend_at: BootInstant::NEVER };
         let command = kept.command(now);
-        self.queue.keep(kept);
+        self.queue.retain(kept);
         command
     }
 
@@ -86,12 +86,12 @@ impl<A: Clone + PartialEq> KeyState<A> {
         if ctx.now < kept_until {
             ctx.send(token, kept.command(ctx.now));
         }
-        self.queue.keep(kept);
+        self.queue.retain(kept);
     }
 
     /// Sets the time to live again for each `min_hold`, since the new primary may lack it.
     pub(super) fn on_primary_changed(&mut self, ctx: &mut EventContext<'_, A>) {
-        self.queue.retain_kept(|kept| {
+        self.queue.filter_retained(|kept| {
             if kept.is_for_min_hold(ctx.now) {
                 ctx.send(kept.token, kept.command(ctx.now));
             }
@@ -101,7 +101,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Releases all keys that are retained for bodies, without waiting for them.
     pub(crate) fn release_all(&mut self, ctx: &mut EventContext<'_, A>) {
-        let left = self.queue.kept().iter().filter_map(|kept| match kept.reason {
+        let left = self.queue.retained().iter().filter_map(|kept| match kept.reason {
             RetainReason::Body { kept_until } => {
                 Some(ResidualHold { token: kept.token, kept_until, deadline: kept.until })
             }
@@ -115,7 +115,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// Releases the key of a revoked hold whose body has ended. `ran`: a body ran.
     pub(crate) fn release_residual(&mut self, left: ResidualHold, ran: bool, ctx: &mut EventContext<'_, A>) {
         let ResidualHold { token, kept_until, .. } = left;
-        self.queue.retain_kept(|kept| kept.token != token);
+        self.queue.filter_retained(|kept| kept.token != token);
         let keeps = ran && ctx.now < kept_until;
         let command = if keeps { self.keep(token, kept_until, ctx.now) } else { Command::Release };
         ctx.send(token, command);
@@ -123,7 +123,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Returns `true` if the key is retained under `token`.
     pub(super) fn keeps(&self, token: Token) -> bool {
-        self.queue.kept().iter().any(|kept| kept.token == token)
+        self.queue.retained().iter().any(|kept| kept.token == token)
     }
 
     /// Handles a reply for a retained key. Only the reply to `SetTtl` counts: older requests may
@@ -138,7 +138,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         if !matches!(command, Command::SetTtl { .. }) {
             return;
         }
-        self.queue.retain_kept(|kept| {
+        self.queue.filter_retained(|kept| {
             match reply {
                 _ if kept.token != token => true,
                 Reply::NotOwner => false, // the key is gone
@@ -155,7 +155,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Releases keys whose time is over, and repeats commands that failed.
     pub(super) fn check_retained(&mut self, ctx: &mut EventContext<'_, A>) {
-        self.queue.retain_kept(|kept| {
+        self.queue.filter_retained(|kept| {
             if ctx.now >= kept.until {
                 if kept.reason == RetainReason::MinHold {
                     ctx.send(kept.token, Command::Release);
@@ -171,7 +171,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     }
 
     pub(super) fn retained_due(&self) -> BootInstant {
-        self.queue.kept().iter().map(RetainedHold::due).min().unwrap_or(BootInstant::NEVER)
+        self.queue.retained().iter().map(RetainedHold::due).min().unwrap_or(BootInstant::NEVER)
     }
 }
 

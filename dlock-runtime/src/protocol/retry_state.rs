@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::deadline::{BootInstant, Span};
+use crate::protocol::deadline::BootInstant;
 use crate::retry::RetryPolicy;
 
 /// The remaining retries and the remaining wait of one call.
@@ -31,7 +31,7 @@ pub(crate) struct RetryState {
     next_try: BootInstant,
     policy: RetryPolicy,
     /// How long each try may take.
-    response_timeout: Span,
+    response_timeout: Duration,
     draw: u32,
     try_only: bool,
     /// Whether the call has retried after a lost connection.
@@ -75,7 +75,7 @@ impl RetryState {
             retries_used: 0,
             next_try: BootInstant::NEVER,
             policy: backoff,
-            response_timeout: Span::of(response_timeout),
+            response_timeout,
             draw: seed,
             try_only,
             has_tried_again: false,
@@ -181,7 +181,7 @@ impl RetryState {
                 // A process that was stopped meanwhile still has the time for its remaining tries.
                 let left = self.retries.saturating_sub(self.retries_used);
                 let shifted = self.over_at.plus(now.since(self.next_try));
-                let needed = now.plus(self.response_timeout.get().saturating_mul(left));
+                let needed = now.plus(self.response_timeout.saturating_mul(left));
                 self.over_at = self.over_at.max(shifted.min(needed));
             }
             self.next_try = BootInstant::NEVER;

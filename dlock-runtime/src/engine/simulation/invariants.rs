@@ -26,7 +26,6 @@ use crate::error::LossCause;
 use crate::key::Name;
 use crate::protocol::command::Command;
 use crate::protocol::deadline::BootInstant;
-use crate::protocol::key_state::EventContext;
 use crate::sync::lock;
 use crate::token::Token;
 
@@ -297,15 +296,6 @@ impl State {
 pub(super) fn token_of(engine: &Engine, acquisition: &SharedAcquisition) -> Option<Token> {
     let name = acquisition.key.name();
     let (shard, hash) = engine.shards.of_key(name);
-    shard.read(|slots| {
-        let mut actions = Vec::new();
-        let cx = EventContext {
-            now: BootInstant::START,
-            rules: &engine.rules,
-            tokens: &engine.tokens,
-            actions: &mut actions,
-            contended: &mut false,
-        };
-        slots.table.get(name, hash)?.token_of(&AcquisitionRef(SharedAcquisition::clone(acquisition)), &cx)
-    })
+    let acquisition = AcquisitionRef(SharedAcquisition::clone(acquisition));
+    shard.read(|slots| slots.table.get(name, hash)?.token_of(&acquisition))
 }

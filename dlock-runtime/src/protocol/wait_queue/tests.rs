@@ -21,6 +21,23 @@ fn waiter(acquisition: u32, retries: u32, wait: Option<u64>) -> QueueEntry<u32> 
     QueueEntry { acquisition, terms, retry_state }
 }
 
+fn ids(waiters: Vec<QueueEntry<u32>>) -> Vec<u32> {
+    waiters.into_iter().map(|waiter| waiter.acquisition).collect()
+}
+
+/// Adds the waiters that give up at `now`, and returns `true` if a try of the head is due.
+fn tick(
+    queue: &mut WaitQueue<u32>,
+    now: BootInstant,
+    held: bool,
+    unobserved: bool,
+    given_up: &mut Vec<u32>,
+) -> bool {
+    let (retry_due, waiters) = queue.tick(now, held, unobserved);
+    given_up.extend(ids(waiters));
+    retry_due
+}
+
 #[test]
 fn waiters_leave_in_order_of_arrival() {
     let mut queue = WaitQueue::new();
@@ -44,8 +61,8 @@ fn waiters_that_left_use_no_memory() {
         }
     }
 
-    let places = queue.waiters().map(|waiters| waiters.others.len());
-    assert!(places <= Some(4 * queue.count() + COMPACT_MIN), "{places:?}");
+    let state = queue.0.as_ref().expect("some wait");
+    assert_eq!((state.others.len(), state.numbers.len(), state.due_times.len()), (10, 10, 10));
     let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|waiter| waiter.acquisition).collect();
     assert_eq!(order, [0, 1, 100, 200, 300, 400, 500, 600, 700, 800, 900]);
 }
@@ -62,8 +79,8 @@ fn waiter_after_removed_entries_is_still_rejected() {
     }
 
     let mut given_up = Vec::new();
-    queue.on_contended(at(1), |waiter| given_up.push(waiter.acquisition));
-    queue.tick(at(20), false, false, |waiter| given_up.push(waiter.acquisition));
+    given_up.extend(ids(queue.on_contended(at(1))));
+    tick(&mut queue, at(20), false, false, &mut given_up);
 
     assert_eq!((given_up, queue.count()), (vec![2, 3], 2));
 }
@@ -76,7 +93,7 @@ fn single_tries_end_with_the_first_reply_and_others_stay() {
     queue.push(waiter(2, 3, None), LastObserved::Nothing);
 
     let mut given_up = Vec::new();
-    queue.on_contended(at(1), |waiter| given_up.push(waiter.acquisition));
+    given_up.extend(ids(queue.on_contended(at(1))));
 
     assert_eq!(given_up, [1]);
     assert_eq!(queue.head().map(|head| head.acquisition), Some(0));
@@ -90,7 +107,7 @@ fn wait_can_end_in_the_middle_of_the_queue() {
     assert_eq!(queue.due(), at(20));
 
     let mut given_up = Vec::new();
-    let retry_due = queue.tick(at(20), false, false, |waiter| given_up.push(waiter.acquisition));
+    let retry_due = tick(&mut queue, at(20), false, false, &mut given_up);
 
     assert_eq!((given_up, retry_due, queue.due()), (vec![1], false, at(90)));
 }
@@ -111,9 +128,9 @@ fn last_try_behind_another_waiter_ends_the_wait() {
     let (mut queue, due) = with_a_last_try();
     let mut given_up = Vec::new();
 
-    assert!(!queue.tick(at(1), false, false, |waiter| given_up.push(waiter.acquisition)));
+    assert!(!tick(&mut queue, at(1), false, false, &mut given_up));
     assert_eq!((given_up.len(), queue.due()), (0, due));
-    assert!(!queue.tick(due, false, false, |waiter| given_up.push(waiter.acquisition)));
+    assert!(!tick(&mut queue, due, false, false, &mut given_up));
 
     assert_eq!((given_up, queue.count()), (vec![1], 1));
 }
@@ -125,7 +142,7 @@ fn last_try_of_the_contender_ends_with_its_reply() {
         queue.pop();
         let mut given_up = Vec::new();
 
-        let tries = queue.tick(due, held, false, |waiter| given_up.push(waiter.acquisition));
+        let tries = tick(&mut queue, due, held, false, &mut given_up);
 
         // If a task of this process holds the lock, that decides the try.
         assert_eq!((tries, given_up), if held { (false, vec![1]) } else { (true, vec![]) });
@@ -139,9 +156,9 @@ fn single_try_behind_others_waits_for_the_first_reply() {
     queue.push(waiter(1, 0, None), LastObserved::Nothing);
     let mut given_up = Vec::new();
 
-    queue.tick(at(499), false, true, |waiter| given_up.push(waiter.acquisition));
+    tick(&mut queue, at(499), false, true, &mut given_up);
     assert!(given_up.is_empty(), "{given_up:?}");
-    queue.tick(at(500), false, true, |waiter| given_up.push(waiter.acquisition));
+    tick(&mut queue, at(500), false, true, &mut given_up);
 
     assert_eq!(given_up, [1]);
 }
@@ -150,7 +167,8 @@ fn single_try_behind_others_waits_for_the_first_reply() {
 fn ended<const N: usize>(queue: &mut WaitQueue<u32>, times: [u64; N]) -> Vec<(u64, u32)> {
     let mut ended = Vec::new();
     for ms in times {
-        queue.tick(at(ms), false, false, |waiter| ended.push((ms, waiter.acquisition)));
+        let (_, given_up) = queue.tick(at(ms), false, false);
+        ended.extend(ids(given_up).into_iter().map(|acquisition| (ms, acquisition)));
     }
     ended
 }
@@ -193,7 +211,7 @@ fn retrying_waiter_keeps_its_position() {
     queue.push(second, LastObserved::Nothing);
     let mut given_up = Vec::new();
 
-    queue.tick(due, false, false, |waiter| given_up.push(waiter.acquisition));
+    tick(&mut queue, due, false, false, &mut given_up);
 
     assert!(given_up.is_empty() && queue.due() > due, "{given_up:?}");
     queue.pop();
@@ -210,7 +228,7 @@ fn head_retries_when_due_unless_a_local_task_holds_the_lock() {
         queue.push(head, LastObserved::Nothing);
         let mut given_up = Vec::new();
 
-        let tries = queue.tick(due, held, false, |waiter| given_up.push(waiter.acquisition));
+        let tries = tick(&mut queue, due, held, false, &mut given_up);
 
         assert_eq!((tries, given_up.len(), queue.count()), (!held, 0, 1), "held: {held}");
     }
@@ -223,7 +241,7 @@ fn head_without_a_reply_gets_an_extension_and_no_try() {
         queue.push(waiter(0, 0, Some(20)), LastObserved::Nothing);
         let mut given_up = Vec::new();
 
-        let tries = queue.tick(at(20), false, unobserved, |waiter| given_up.push(waiter.acquisition));
+        let tries = tick(&mut queue, at(20), false, unobserved, &mut given_up);
 
         assert_eq!(
             (tries, given_up),
@@ -231,29 +249,4 @@ fn head_without_a_reply_gets_an_extension_and_no_try() {
             "unobserved: {unobserved}"
         );
     }
-}
-
-#[test]
-fn queue_is_compacted_once_most_waiters_have_left() {
-    for (left, places) in [(1, 101), (59, 101), (60, 41), (99, 2)] {
-        let mut queue = WaitQueue::new();
-        (0..101).for_each(|acquisition| queue.push(waiter(acquisition, 0, Some(90)), LastObserved::Nothing));
-        for acquisition in 0..left {
-            queue.remove(&(100 - acquisition));
-        }
-
-        queue.push(waiter(101, 0, Some(90)), LastObserved::Nothing);
-
-        let of_others = queue.waiters().map(|waiters| waiters.others.len());
-        assert_eq!(of_others, Some(places), "{left} have left");
-        assert_eq!(queue.drain().count(), 102 - usize::try_from(left).expect("a few"));
-    }
-}
-
-#[test]
-fn a_waiter_stays_small() {
-    // It is moved several times, and a larger one would be moved by a call each time. An
-    // acquisition is a pointer.
-    let size = size_of::<QueueEntry<Box<u8>>>();
-    assert!(size <= 128, "{size}");
 }
