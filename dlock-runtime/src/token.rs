@@ -290,6 +290,15 @@ mod tests {
     }
 
     #[test]
+    fn a_step_depends_on_its_input_for_every_key_of_one_bit() {
+        for bit in 0..64 {
+            let steps: std::collections::HashSet<_> =
+                (0..16).map(|part| step(1 << bit, part << 20)).collect();
+            assert!(steps.len() > 1, "bit {bit}: the multiplier is even");
+        }
+    }
+
+    #[test]
     fn numbers_are_not_consecutive_and_do_not_repeat() {
         const MANY: u64 = 100_000;
         let tokens = TokenSource::new();

@@ -55,7 +55,7 @@ async fn holding_a_held_lock_panics_with_location_and_key() {
     let panic = held.expect_err("it is held").into_panic();
     let text = panic.downcast_ref::<String>().expect("a text");
     assert!(
-        text.contains(&format!("elsewhere.rs:{line}:")) && text.contains("`order:7` is held already"),
+        text.contains(&format!("contention.rs:{line}:")) && text.contains("`order:7` is held already"),
         "{text}"
     );
 }

@@ -27,7 +27,6 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::backend::redis::node::inline_io::{DriverState, InlineDriver};
 use crate::fork::in_one_process;
 use crate::sync::lock;
 
@@ -42,10 +41,16 @@ pub(crate) struct Runtimes {
     /// Whether connections are driven on the callers' runtime.
     uses_callers: AtomicBool,
     /// The connections that move. Locked while they move.
-    connections: Mutex<Vec<Weak<DriverState>>>,
+    connections: Mutex<Vec<Weak<dyn Movable>>>,
     /// Notified when connections have moved to the own thread, which must then write what is
     /// queued.
     pub(super) has_left_callers: Notify,
+}
+
+/// An open connection that can move to another runtime.
+pub(crate) trait Movable: Send + Sync {
+    /// Moves the connection: the task that polls it, and its socket.
+    fn move_to(self: Arc<Self>, runtime: &Handle);
 }
 
 /// What is known of the callers' runtime.
@@ -98,15 +103,15 @@ impl Runtimes {
     }
 
     /// Moves an open connection to the callers' runtime, and moves it with the others from now on.
-    pub(crate) fn adopt(&self, driver: &InlineDriver) {
+    pub(crate) fn adopt(&self, connection: Weak<dyn Movable>) {
         let mut connections = lock(&self.connections);
         connections.retain(|connection| connection.strong_count() > 0);
-        connections.push(driver.downgrade());
         if self.uses_callers()
             && let Some(callers) = self.callers()
         {
-            driver.move_to(&callers);
+            move_all(std::slice::from_ref(&connection), &callers);
         }
+        connections.push(connection);
     }
 
     /// Called while replies are late: finds out whether the callers' runtime is blocked, and if so,
@@ -155,7 +160,8 @@ impl Runtimes {
         let callers = lock(&self.callers).take();
         drop(callers);
         let runtimes = Arc::clone(self);
-        // Not here: a connection that moves may just have spawned the task that was dropped.
+        // On the own thread: a connection that moves may just have spawned the task that was
+        // dropped.
         self.spawn(async move { runtimes.move_to_own() });
     }
 
@@ -208,7 +214,7 @@ impl fmt::Debug for Runtimes {
     }
 }
 
-fn move_all(connections: &[Weak<DriverState>], runtime: &Handle) {
+fn move_all(connections: &[Weak<dyn Movable>], runtime: &Handle) {
     for connection in connections.iter().filter_map(Weak::upgrade) {
         connection.move_to(runtime);
     }
@@ -264,6 +270,7 @@ mod tests {
     use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
     use super::*;
+    use crate::backend::redis::node::inline_io::InlineDriver;
 
     const SOON: Duration = Duration::from_secs(20);
 
@@ -294,7 +301,7 @@ mod tests {
                 Poll::<()>::Pending
             });
             let driver = own.block_on(async { InlineDriver::start(connection, Arc::default(), &runtimes) });
-            runtimes.adopt(&driver);
+            runtimes.adopt(driver.downgrade());
             Self { runtimes, own, callers: Some(callers), driver, sender, polled }
         }
 

@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::backend::redis::node::movable_stream::Relocation;
-use crate::backend::redis::runtimes::Runtimes;
+use crate::backend::redis::runtimes::{Movable, Runtimes};
 use crate::fork::in_one_process;
 use crate::sync::lock;
 use crate::telemetry;
@@ -38,7 +38,7 @@ pub(crate) struct InlineDriver {
 }
 
 /// The state that the task and the senders share.
-pub(crate) struct DriverState {
+struct DriverState {
     connection: Mutex<Option<DrivenConnection>>,
     poll_lock: Arc<PollLock>,
     /// The current task.
@@ -103,14 +103,10 @@ impl InlineDriver {
         Self { shared }
     }
 
-    /// Moves the connection to another runtime: its task, and its socket.
-    pub(crate) fn move_to(&self, runtime: &Handle) {
-        self.shared.move_to(runtime);
-    }
-
     /// Returns a reference that does not keep the connection open.
-    pub(crate) fn downgrade(&self) -> Weak<DriverState> {
-        Arc::downgrade(&self.shared)
+    pub(crate) fn downgrade(&self) -> Weak<dyn Movable> {
+        let connection: Weak<DriverState> = Arc::downgrade(&self.shared);
+        connection
     }
 
     /// Waits until the connection has ended. At most one task may wait.
@@ -140,13 +136,14 @@ impl Drop for InlineDriver {
     }
 }
 
-impl DriverState {
-    /// Moves the connection to another runtime: its task, and its socket.
-    pub(crate) fn move_to(self: &Arc<Self>, runtime: &Handle) {
+impl Movable for DriverState {
+    fn move_to(self: Arc<Self>, runtime: &Handle) {
         self.relocation.request(runtime);
         self.spawn(runtime);
     }
+}
 
+impl DriverState {
     /// Replaces the task by one on `runtime`.
     fn spawn(self: &Arc<Self>, runtime: &Handle) {
         let (number, before) = {
@@ -469,9 +466,9 @@ mod tests {
             }
             scope.spawn(|| {
                 for _ in 0..200 {
-                    driver.move_to(second.handle());
+                    Arc::clone(&driver.shared).move_to(second.handle());
                     thread::yield_now();
-                    driver.move_to(&first);
+                    Arc::clone(&driver.shared).move_to(&first);
                 }
             });
         });
@@ -488,7 +485,7 @@ mod tests {
         let (first, driver, sender, polled) = alone();
         let second = Builder::new_multi_thread().worker_threads(1).build().expect("a runtime can be made");
 
-        driver.move_to(second.handle());
+        Arc::clone(&driver.shared).move_to(second.handle());
         drop(first);
         sender.send(7).expect("the connection listens");
 

@@ -91,7 +91,8 @@ pub(crate) struct Node {
     state: Mutex<NodeState>,
     /// Whether there is a pub/sub connection.
     pub(crate) listening: AtomicBool,
-    /// The namespaces for which `dlock.subscribe_failed` was reported since their last subscription.
+    /// The namespaces for which `dlock.subscribe_failed` was reported since they were last
+    /// subscribed.
     refused: Mutex<HashSet<Arc<str>>>,
     /// The namespaces whose grants are received over it.
     subscribed: Mutex<HashSet<Arc<str>>>,

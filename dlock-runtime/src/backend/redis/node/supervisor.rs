@@ -137,7 +137,7 @@ impl Node {
 
     /// Makes a new connection the node's own.
     fn on_connected(self: &Arc<Self>, connection: &Arc<NodeConnection>) {
-        self.shared.runtimes.adopt(&connection.driver);
+        self.shared.runtimes.adopt(connection.driver.downgrade());
         if connection.acks.is_some() {
             self.spawn(connection, Arc::clone(self).run_acks(Arc::clone(connection)));
         }

@@ -308,7 +308,8 @@ fn assert_agree(seed: u64, key: &str, replies: &[(Value, Value)], commands: &[St
     }
 }
 
-/// Writes foreign data in both servers, or deletes it, at random. Returns a description of a change.
+/// Writes foreign data in both servers, or deletes it, at random. Returns a description of a
+/// change.
 fn change_foreign(
     foreign: &mut Option<&'static str>,
     parameters: &mut Parameters,
