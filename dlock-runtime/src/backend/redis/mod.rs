@@ -189,7 +189,11 @@ async fn start(
             .map(|()| engine)
             .map_err(Failure::of_the_server);
     }
-    shared.runtimes.set_callers();
+    // With a quorum, a caller that has not read the end of a connection yet would write to it, and
+    // lose a vote.
+    if !matches!(driver.topology, Topology::Quorum(_)) {
+        shared.runtimes.set_callers();
+    }
     let writer = Driver::run_writer(Arc::downgrade(&driver), Arc::clone(&shared));
     driver_thread::on_a_thread(driver, first).map_err(Failure::of_the_server)?;
     match connected.await {
