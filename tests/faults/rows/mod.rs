@@ -54,8 +54,8 @@ impl Broken {
     }
 }
 
-/// What rows must have observed at least once if they were played several times, so that the fault
-/// reaches its target.
+/// Observations that rows must make at least once if they were played several times, so that the
+/// fault reaches its target.
 pub(crate) const OBSERVATIONS: [(&str, &str); 3] =
     [("S23", server::LONG), ("S24", server::MESSAGES), ("N13", network::FLOODED)];
 

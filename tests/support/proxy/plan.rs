@@ -11,7 +11,7 @@ pub(super) struct Plan {
     pub(super) request_delay: Duration,
     pub(super) reply_delay: Duration,
     pub(super) one_byte: bool,
-    /// What is sent instead of replies: the first text once, then the second without end.
+    /// The texts that are sent instead of replies: the first once, then the second without end.
     pub(super) flood: Option<(&'static str, &'static str)>,
     /// The number of resets of all connections. A connection ends when it observes an increase.
     pub(super) resets: u64,

@@ -50,10 +50,11 @@ pub(crate) struct Runtimes {
 /// An open connection that can move to another runtime.
 pub(crate) trait Movable: Send + Sync {
     /// Moves the connection: the task that polls it, and its socket.
-    fn move_to(self: Arc<Self>, runtime: &Handle);
+    /// `is_own` is `true` for the runtime of the manager's own thread.
+    fn move_to(self: Arc<Self>, runtime: &Handle, is_own: bool);
 }
 
-/// What is known of the callers' runtime.
+/// The state of the callers' runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum CallersState {
     /// It makes progress.
@@ -63,7 +64,7 @@ enum CallersState {
     Probed(Instant),
     /// A probe has not run in time.
     Blocked,
-    /// It has ended, or there is none.
+    /// It has ended.
     Ended,
 }
 
@@ -109,7 +110,7 @@ impl Runtimes {
         if self.uses_callers()
             && let Some(callers) = self.callers()
         {
-            move_all(std::slice::from_ref(&connection), &callers);
+            move_all(std::slice::from_ref(&connection), &callers, false);
         }
         connections.push(connection);
     }
@@ -186,7 +187,7 @@ impl Runtimes {
         let connections = lock(&self.connections);
         self.uses_callers.store(false, Ordering::Release);
         if let Some(own) = self.own() {
-            move_all(&connections, own);
+            move_all(&connections, own, true);
         }
         drop(connections);
         self.has_left_callers.notify_one();
@@ -203,7 +204,7 @@ impl Runtimes {
         }
         self.uses_callers.store(true, Ordering::Release);
         if let Some(callers) = self.callers() {
-            move_all(&connections, &callers);
+            move_all(&connections, &callers, false);
         }
     }
 }
@@ -214,9 +215,9 @@ impl fmt::Debug for Runtimes {
     }
 }
 
-fn move_all(connections: &[Weak<dyn Movable>], runtime: &Handle) {
+fn move_all(connections: &[Weak<dyn Movable>], runtime: &Handle, is_own: bool) {
     for connection in connections.iter().filter_map(Weak::upgrade) {
-        connection.move_to(runtime);
+        connection.move_to(runtime, is_own);
     }
 }
 

@@ -51,7 +51,7 @@ struct InFlightState {
     last_callers: usize,
 }
 
-/// What the watch found.
+/// The result of one check by the watch.
 #[derive(Default)]
 struct WatchResult {
     /// The batches that are late.

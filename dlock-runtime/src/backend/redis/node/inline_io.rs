@@ -99,7 +99,7 @@ impl InlineDriver {
             has_ended: AtomicBool::new(false),
             ended: Notify::new(),
         });
-        shared.spawn(&Handle::current());
+        shared.spawn(&Handle::current(), true);
         Self { shared }
     }
 
@@ -137,15 +137,15 @@ impl Drop for InlineDriver {
 }
 
 impl Movable for DriverState {
-    fn move_to(self: Arc<Self>, runtime: &Handle) {
+    fn move_to(self: Arc<Self>, runtime: &Handle, is_own: bool) {
         self.relocation.request(runtime);
-        self.spawn(runtime);
+        self.spawn(runtime, is_own);
     }
 }
 
 impl DriverState {
     /// Replaces the task by one on `runtime`.
-    fn spawn(self: &Arc<Self>, runtime: &Handle) {
+    fn spawn(self: &Arc<Self>, runtime: &Handle, is_own: bool) {
         let (number, before) = {
             let mut task = lock(&self.task);
             task.number += 1;
@@ -155,7 +155,7 @@ impl DriverState {
             before.abort();
         }
         self.poll_lock.is_due.store(true, Ordering::Release);
-        let new = PollTask { driver: Arc::clone(self), number };
+        let new = PollTask { driver: Arc::clone(self), number, is_on_own: is_own };
         // Holds no lock: a runtime that has ended drops the task here.
         let spawned = runtime.spawn(in_one_process(new.run())).abort_handle();
         let mut task = lock(&self.task);
@@ -164,16 +164,6 @@ impl DriverState {
         } else {
             drop(task);
             spawned.abort();
-        }
-    }
-
-    /// Called when the current task is dropped before the connection has ended: its runtime has
-    /// ended.
-    fn on_task_dropped(self: &Arc<Self>) {
-        if self.runtimes.uses_callers() {
-            self.runtimes.on_callers_ended();
-        } else {
-            self.end();
         }
     }
 
@@ -285,6 +275,8 @@ impl Wake for PollLock {
 struct PollTask {
     driver: Arc<DriverState>,
     number: u64,
+    /// Whether it runs on the manager's own thread.
+    is_on_own: bool,
 }
 
 impl PollTask {
@@ -307,8 +299,14 @@ impl PollTask {
 impl Drop for PollTask {
     fn drop(&mut self) {
         let is_current = lock(&self.driver.task).number == self.number;
-        if is_current && !self.driver.has_ended.load(Ordering::Acquire) {
-            self.driver.on_task_dropped();
+        if !is_current || self.driver.has_ended.load(Ordering::Acquire) {
+            return;
+        }
+        // The runtime of the task has ended.
+        if self.is_on_own {
+            self.driver.end();
+        } else {
+            self.driver.runtimes.on_callers_ended();
         }
     }
 }
@@ -466,9 +464,9 @@ mod tests {
             }
             scope.spawn(|| {
                 for _ in 0..200 {
-                    Arc::clone(&driver.shared).move_to(second.handle());
+                    Arc::clone(&driver.shared).move_to(second.handle(), false);
                     thread::yield_now();
-                    Arc::clone(&driver.shared).move_to(&first);
+                    Arc::clone(&driver.shared).move_to(&first, true);
                 }
             });
         });
@@ -485,7 +483,7 @@ mod tests {
         let (first, driver, sender, polled) = alone();
         let second = Builder::new_multi_thread().worker_threads(1).build().expect("a runtime can be made");
 
-        Arc::clone(&driver.shared).move_to(second.handle());
+        Arc::clone(&driver.shared).move_to(second.handle(), true);
         drop(first);
         sender.send(7).expect("the connection listens");
 

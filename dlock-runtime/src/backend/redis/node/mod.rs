@@ -121,8 +121,8 @@ struct Reconnecting {
     response_timeout: Duration,
     /// The lost connection, until its requests in flight are completed.
     lost: Option<Arc<NodeConnection>>,
-    /// What to drop behind the requests that are being sent over the new connection; `None` until
-    /// there is one.
+    /// The values to drop behind the requests that are being sent over the new connection; `None`
+    /// until there is one.
     behind: Option<Vec<Box<dyn Send>>>,
 }
 

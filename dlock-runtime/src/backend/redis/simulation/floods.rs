@@ -7,7 +7,7 @@ use crate::backend::redis::simulation::model::TICK;
 use crate::backend::redis::simulation::parameters::Parameters;
 use crate::protocol::deadline::BootInstant;
 
-/// What a server sends without end.
+/// Data that a server sends without end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flood {
     /// A string whose length is announced as 512 MiB.
