@@ -10,7 +10,6 @@
 //! The protocol changes it under the lock of the key's shard, so its states follow the order of the
 //! protocol. The task reads it without that lock.
 
-use std::cmp;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -104,25 +103,11 @@ impl Deref for AcquisitionRef {
     }
 }
 
-impl Ord for AcquisitionRef {
-    fn cmp(&self, other: &Self) -> cmp::Ordering {
-        SharedAcquisition::as_ptr(&self.0).cmp(&SharedAcquisition::as_ptr(&other.0))
-    }
-}
-
-impl PartialOrd for AcquisitionRef {
-    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 impl PartialEq for AcquisitionRef {
     fn eq(&self, other: &Self) -> bool {
         SharedAcquisition::ptr_eq(&self.0, &other.0)
     }
 }
-
-impl Eq for AcquisitionRef {}
 
 impl Acquisition {
     pub(crate) fn new(key: LockKey) -> SharedAcquisition {

@@ -3,6 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
+use smallvec::SmallVec;
+
 use crate::engine::acquisition::Wakers;
 use crate::engine::release_completion::ReleaseCompletion;
 use crate::key::Name;
@@ -14,8 +16,10 @@ use crate::token::Token;
 #[derive(Default)]
 #[must_use = "tasks that are not woken sleep forever"]
 pub(crate) struct Effects {
-    wake: Vec<Waker>,
-    answers: Vec<(ReleaseCompletion, Reply, BootInstant)>,
+    /// Inline for the task that releases and the next one: a hand-off allocates nothing while the
+    /// key is locked.
+    wake: SmallVec<[Waker; 2]>,
+    answers: SmallVec<[(ReleaseCompletion, Reply, BootInstant); 1]>,
     /// The waker of a call that releases while it is polled. It is only dropped, with nothing
     /// locked: a waker may be the last reference to a task.
     discarded: Option<Waker>,
@@ -61,16 +65,16 @@ impl Effects {
 
     /// Like [`wake`](Self::wake), without the cost of a move.
     pub(super) fn wake_all(&mut self) {
-        for_each(&mut self.answers, |(completion, reply, now)| completion.complete(reply, now));
-        for_each(&mut self.wake, Waker::wake);
+        self.answers
+            .drain(..)
+            .for_each(|(completion, reply, now)| guarded(|| completion.complete(reply, now)));
+        self.wake.drain(..).for_each(|waker| guarded(|| waker.wake()));
     }
 }
 
-/// Calls `done` with each element, in order, even if a call panics.
-fn for_each<T>(elements: &mut Vec<T>, done: impl Fn(T)) {
-    for element in std::mem::take(elements) {
-        drop(catch_unwind(AssertUnwindSafe(|| done(element))));
-    }
+/// Calls foreign code, which may panic.
+fn guarded(call: impl FnOnce()) {
+    drop(catch_unwind(AssertUnwindSafe(call)));
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ impl Contender {
     }
 }
 
-impl<A: Clone + Ord> KeyState<A> {
+impl<A: Clone + PartialEq> KeyState<A> {
     /// Starts an attempt for the head of the local queue under a fresh token.
     ///
     /// A late effect of an older attempt cannot affect a token that was never used. If another

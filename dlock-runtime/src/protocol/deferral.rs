@@ -7,7 +7,7 @@ use crate::protocol::hold::Hold;
 use crate::protocol::invalidation::Verification;
 use crate::protocol::key_state::{KeyPhase, KeyState};
 
-impl<A: Clone + Ord> KeyState<A> {
+impl<A: Clone + PartialEq> KeyState<A> {
     /// Defers what is due at `now` until `until`, if it can wait so long.
     ///
     /// Returns `false` and changes nothing if more than renewals and verifications is due, or if
@@ -21,7 +21,7 @@ impl<A: Clone + Ord> KeyState<A> {
     }
 }
 
-impl<A: Clone + Ord> Hold<A> {
+impl<A: Clone + PartialEq> Hold<A> {
     /// A renewal does not wait once half the lease has passed: the rest is for retries. A renewal
     /// that confirms a grant does not wait at all. A verification always can.
     fn defer(&mut self, now: BootInstant, until: BootInstant) -> bool {

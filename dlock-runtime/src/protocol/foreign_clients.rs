@@ -91,7 +91,7 @@ pub(super) struct Cooldown {
     pub(super) until: BootInstant,
 }
 
-impl<A: Clone + Ord> KeyPhase<A> {
+impl<A: Clone + PartialEq> KeyPhase<A> {
     /// Returns the fleet hold if this process holds the lock, or acquires it now.
     pub(super) fn fleet_hold(&self, now: BootInstant) -> FleetHold {
         match self {
@@ -104,7 +104,7 @@ impl<A: Clone + Ord> KeyPhase<A> {
     }
 }
 
-impl<A: Clone + Ord> KeyState<A> {
+impl<A: Clone + PartialEq> KeyState<A> {
     /// Releases the lock when no task of this process waits. Returns the command for the server.
     pub(super) fn release_last(&mut self, ctx: &EventContext<'_, A>) -> Command {
         let fleet_hold = self.phase.fleet_hold(ctx.now);

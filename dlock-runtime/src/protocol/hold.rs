@@ -55,7 +55,7 @@ struct ExtendedTerms<A> {
     levels: NestedCalls<A>,
 }
 
-impl<A: Clone + Ord> Default for ExtendedTerms<A> {
+impl<A: Clone + PartialEq> Default for ExtendedTerms<A> {
     fn default() -> Self {
         Self { ends: BootInstant::NEVER, kept_until: BootInstant::START, levels: NestedCalls::new() }
     }
@@ -91,7 +91,7 @@ pub(crate) enum ReleaseOutcome {
     NotHeld,
 }
 
-impl<A: Clone + Ord> Hold<A> {
+impl<A: Clone + PartialEq> Hold<A> {
     pub(super) fn new(
         waiter: &QueueEntry<A>,
         token: Token,
@@ -288,7 +288,7 @@ impl<A: Clone + Ord> Hold<A> {
     }
 }
 
-impl<A: Clone + Ord> KeyState<A> {
+impl<A: Clone + PartialEq> KeyState<A> {
     /// Releases the lock of the acquisition.
     pub(crate) fn release(&mut self, acquisition: &A, ctx: &mut EventContext<'_, A>) -> ReleaseOutcome {
         let KeyPhase::Held(hold) = &mut self.phase else { return ReleaseOutcome::NotHeld };

@@ -37,7 +37,7 @@ impl Verification {
     }
 }
 
-impl<A: Clone + Ord> KeyState<A> {
+impl<A: Clone + PartialEq> KeyState<A> {
     /// Returns `true` if this process holds the lock and its first check was sent: the backend
     /// tracks the key from then on, and continues at renewals.
     pub(crate) fn is_tracked(&self) -> bool {
@@ -88,7 +88,7 @@ impl Contender {
     }
 }
 
-impl<A: Clone + Ord> Hold<A> {
+impl<A: Clone + PartialEq> Hold<A> {
     /// Returns when the hold is checked next.
     pub(super) fn check_due(&self) -> BootInstant {
         if self.check == Verification::OnInvalidation { BootInstant::NEVER } else { self.check_at }

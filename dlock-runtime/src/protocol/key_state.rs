@@ -120,7 +120,7 @@ pub(crate) enum AcquireFailure {
     Deadlock { held: LockKey },
 }
 
-impl<A: Clone + Ord> KeyState<A> {
+impl<A: Clone + PartialEq> KeyState<A> {
     pub(crate) fn new() -> Self {
         Self { queue: WaitQueue::new(), phase: KeyPhase::Idle }
     }

@@ -29,7 +29,7 @@ struct NestingLevel<A> {
     queue: VecDeque<(A, RetryState)>,
 }
 
-impl<A: Clone + Ord> NestedCalls<A> {
+impl<A: Clone + PartialEq> NestedCalls<A> {
     pub(super) const fn new() -> Self {
         Self(Vec::new())
     }
@@ -102,7 +102,7 @@ impl<A: Clone + Ord> NestedCalls<A> {
     }
 }
 
-impl<A: Clone + Ord> KeyState<A> {
+impl<A: Clone + PartialEq> KeyState<A> {
     /// Adds a nested call on level `depth` of the hold of `root`.
     pub(crate) fn join_nested(
         &mut self,

@@ -62,7 +62,7 @@ impl RetainedHold {
     }
 }
 
-impl<A: Clone + Ord> KeyState<A> {
+impl<A: Clone + PartialEq> KeyState<A> {
     /// Retains the key of an acquisition that has ended, until `until`. Returns the command for the
     /// server.
     pub(super) fn keep(&mut self, token: Token, until: BootInstant, now: BootInstant) -> Command {
