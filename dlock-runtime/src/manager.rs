@@ -185,8 +185,8 @@ impl LockManager {
     /// Checks that the server replies to a `PING` on the connection that locks use.
     ///
     /// It waits at most one response timeout. While there is no connection, it fails immediately,
-    /// unless the first attempt to replace a lost connection is in progress. In a cluster, one
-    /// reply from any primary suffices. `memory://` is always ready, except during an outage that a
+    /// unless one of the first two attempts to replace a lost connection is in progress. In a
+    /// cluster, one reply from any primary suffices. `memory://` is always ready, except during an outage that a
     /// test simulates.
     ///
     /// Use it as a readiness probe, not as a liveness probe: restarting the process does not make

@@ -119,7 +119,7 @@ impl NodeConnection {
         lock(&self.health).has_answered || self.opened.elapsed() >= PROVEN
     }
 
-    /// Returns `true` if requests may wait for the first attempt to replace the connection.
+    /// Returns `true` if requests may wait for the attempts to replace the connection.
     ///
     /// After [`MAX_UNPROVEN`] connections that were of no use, the next one is unlikely to be
     /// better, and comes late.

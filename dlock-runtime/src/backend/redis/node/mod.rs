@@ -1,9 +1,9 @@
 //! A node: the connections of a manager to one Redis server.
 //!
-//! While the node is ready, requests are sent at once, in pipelines. During the first attempt to
-//! replace a lost connection (`Reconnecting`) requests wait; after it has failed (`Down`) they are
-//! rejected at once. A request that was written never waits for a new connection: its outcome is
-//! unknown.
+//! While the node is ready, requests are sent at once, in pipelines. During the first two attempts
+//! to replace a lost connection (`Reconnecting`) requests wait; after both have failed (`Down`) they
+//! are rejected at once. A request that was written never waits for a new connection: its outcome
+//! is unknown.
 //!
 //! | module | owns |
 //! |---|---|
@@ -108,7 +108,7 @@ pub(crate) struct Node {
 
 enum NodeState {
     Ready(Arc<NodeConnection>),
-    /// The first attempt to replace a lost connection is in progress, or about to begin.
+    /// One of the first two attempts to replace a lost connection is in progress, or about to begin.
     Reconnecting(Reconnecting),
     Down(Failure),
 }

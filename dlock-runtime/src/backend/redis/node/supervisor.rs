@@ -67,6 +67,7 @@ impl Node {
         let mut backoff = Backoff::new(&self.engine);
         let mut last_address: Option<String> = None;
         let mut unproven = 0_u32;
+        let mut may_repeat = false;
         loop {
             let opened = tokio::select! {
                 biased;
@@ -85,6 +86,7 @@ impl Node {
                     let moved = last_address.replace(address.clone()).is_some_and(|last| last != address);
                     let failure = self.serve(&connection, moved).await;
                     self.on_connection_lost(&connection);
+                    may_repeat = self.is_reconnecting();
                     telemetry::disconnected(&failure.reason);
                     (worked, unproven) = if connection.is_proven() {
                         (PROVEN, 0)
@@ -95,6 +97,12 @@ impl Node {
                 (Err(failure), Some(first)) => {
                     let _ = first.send(Err(failure));
                     return;
+                }
+                // Whatever cut the last connection may have cut this attempt too, before a call that
+                // waits for it was made.
+                (Err(failure), None) if may_repeat && failure.kind == FailureKind::Passing => {
+                    may_repeat = false;
+                    continue;
                 }
                 (Err(failure), None) => self.set_down(&failure),
             }
@@ -188,8 +196,8 @@ impl Node {
         true
     }
 
-    /// Completes the requests in flight on a lost connection. New requests wait for the first
-    /// attempt to replace it.
+    /// Completes the requests in flight on a lost connection. New requests wait for the attempts to
+    /// replace it.
     fn on_connection_lost(&self, connection: &Arc<NodeConnection>) {
         if !connection.may_await_replacement() {
             return self.set_down(&connection.failure());
@@ -213,6 +221,11 @@ impl Node {
         }
         self.waiting_changed.notify_one();
         self.answers.disconnected();
+    }
+
+    /// Returns `true` if requests wait for the attempts to replace a lost connection.
+    fn is_reconnecting(&self) -> bool {
+        matches!(*lock(&self.state), NodeState::Reconnecting(_))
     }
 
     /// Completes the requests in flight and rejects the waiting ones, with `failure`.

@@ -1,4 +1,4 @@
-//! Requests that wait for the first attempt to replace a lost connection. None of them was written.
+//! Requests that wait for the attempts to replace a lost connection. None of them was written.
 //!
 //! Each waits for less than one response timeout, and their number is bounded. Requests beyond
 //! either limit are rejected. They leave in the order in which they came.
