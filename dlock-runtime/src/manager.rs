@@ -24,8 +24,8 @@ use crate::timer;
 /// It is cheap to clone; all clones are one manager. One manager serves any number of tasks, keys,
 /// and runtimes.
 ///
-/// - **Connections:** replies of one server, or behind Sentinel, are read on the tokio runtime that
-///   connects, while it makes progress. A separate thread renews leases, also while the
+/// - **Connections:** replies are read on the tokio runtime that connects, while it makes progress;
+///   those of a quorum, on the manager's thread. That separate thread renews leases, also while the
 ///   application's threads are blocked and after that runtime has ended. `memory://` has no thread:
 ///   it runs inside the tasks that use it, with tokio's clock.
 /// - **Fork:** a manager belongs to the process that connected. After `fork`, connect again in the

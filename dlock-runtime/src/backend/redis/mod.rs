@@ -189,9 +189,9 @@ async fn start(
             .map(|()| engine)
             .map_err(Failure::of_the_server);
     }
-    // A caller that has not read the end of a connection yet writes to it. One server is then asked
-    // again, but with several, a single try could fail.
-    if matches!(driver.topology, Topology::One(_)) {
+    // A caller that has not read the end of a connection yet writes to it. With one server for each
+    // key, the call tries again. With a quorum, it would lose a vote.
+    if !matches!(driver.topology, Topology::Quorum(_)) {
         shared.runtimes.set_callers();
     }
     let writer = Driver::run_writer(Arc::downgrade(&driver), Arc::clone(&shared));
