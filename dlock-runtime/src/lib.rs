@@ -29,8 +29,8 @@
 //! | to | see |
 //! |---|---|
 //! | annotate a function | [`distributed_lock`](macro@distributed_lock) |
-//! | connect to the servers | [`init`], [`LockManager::builder`], [`docs::operating`] |
-//! | lock without the attribute | [`LockManager::lock`], [`Lock::run`], [`Lock::acquire`] |
+//! | connect to the servers | [`init`], [`LockManager::builder`], [`Builder::connect_lazy`], [`docs::operating`] |
+//! | lock without the attribute | [`LockManager::lock`], [`Lock::try_run`], [`Lock::acquire`] |
 //! | turn an error into a response | [`Error`], [`Error::http_status`], [`Error::grpc_code`], [`Error::retry_after`] |
 //! | write keys | [`docs::keys`], [`KeyPart`] |
 //! | wait for a lock, or fail at once | [`docs::waiting`] |
@@ -171,7 +171,7 @@ pub use credentials::Credentials;
 pub use dlock_macros::{KeyPart, distributed_lock};
 pub use doctor::doctor;
 pub use error::{Error, LossCause, Result};
-pub use global::{AlreadyInstalled, init, install, manager, with_manager};
+pub use global::{AlreadyInstalled, in_current_scope, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};
 pub use key::{FieldWriter, IntoLockKey, InvalidKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use layout::{Layout, Publish};
@@ -180,4 +180,3 @@ pub use lock_info::LockInfo;
 pub use manager::LockManager;
 pub use options::{OnLost, Options, ReleaseMode};
 pub use retry::RetryPolicy;
-pub use scope::in_current_scope;

@@ -57,6 +57,7 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Dropping the future closes the connection.
+    #[doc(alias = "new")]
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder(url).connect().await
     }
@@ -82,35 +83,39 @@ impl LockManager {
             }
             Endpoint::Redis(server) => {
                 let place = server.to_string();
-                Ok(Self::new(redis::connect(server, &settings).await?, &settings, place))
+                Ok(Self::with_engine(redis::connect(server, &settings).await?, &settings, place))
             }
             Endpoint::Cluster(seeds) => {
                 let place = seeds.to_string();
-                Ok(Self::new(redis::connect_to_cluster(seeds, &settings).await?, &settings, place))
+                Ok(Self::with_engine(redis::connect_to_cluster(seeds, &settings).await?, &settings, place))
             }
             Endpoint::Quorum(voters) => {
                 let place = voters.to_string();
-                Ok(Self::new(redis::connect_to_quorum(voters, &settings).await?, &settings, place))
+                Ok(Self::with_engine(redis::connect_to_quorum(voters, &settings).await?, &settings, place))
             }
             Endpoint::Sentinel(watched) => {
                 let place = watched.to_string();
-                Ok(Self::new(redis::connect_by_sentinels(watched, &settings).await?, &settings, place))
+                Ok(Self::with_engine(
+                    redis::connect_by_sentinels(watched, &settings).await?,
+                    &settings,
+                    place,
+                ))
             }
         }
     }
 
     /// Returns a manager of a store in memory.
     pub(crate) fn in_memory(world: &Arc<MemoryStore>, settings: &Settings) -> Self {
-        Self::new(world.join(settings), settings, "memory".to_owned())
+        Self::with_engine(world.join(settings), settings, "memory".to_owned())
     }
 
     /// Returns a manager of an engine that a test has created.
     #[cfg(test)]
     pub(crate) fn over(engine: Arc<Engine>) -> Self {
-        Self::new(engine, &Settings::default(), "a test".to_owned())
+        Self::with_engine(engine, &Settings::default(), "a test".to_owned())
     }
 
-    fn new(engine: Arc<Engine>, settings: &Settings, place: String) -> Self {
+    fn with_engine(engine: Arc<Engine>, settings: &Settings, place: String) -> Self {
         let namespace = settings.namespace.clone();
         Self { shared: Arc::new(ManagerInner { engine, namespace, place }) }
     }
@@ -131,7 +136,7 @@ impl LockManager {
     ///
     /// An invalid key is reported when the lock is acquired.
     pub fn lock(&self, key: impl IntoLockKey) -> Lock {
-        Lock::new(self.clone(), key.into_lock_key(self.namespace()).map_err(Into::into), Options::new())
+        Lock::new(self.clone(), key.into_lock_key(self.namespace()), Options::new())
     }
 
     /// Releases the lock of `key`, whichever process holds it. Returns `true` if it was held.
@@ -204,7 +209,7 @@ impl LockManager {
     pub async fn ready(&self) -> Result<()> {
         let engine = self.engine();
         engine.in_own_process(None)?;
-        if engine.is_closed() {
+        if self.is_shut_down() {
             return Err(Error::Shutdown { key: None });
         }
         let name = self.namespace().into();
@@ -250,6 +255,11 @@ impl LockManager {
     /// are released or the process ends. Call it again to finish.
     pub async fn shutdown(&self, deadline: Duration) {
         self.shared.engine.shutdown(deadline).await;
+    }
+
+    /// Returns `true` if [`shutdown`](Self::shutdown) was called.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.engine().is_closed()
     }
 
     pub(crate) fn namespace(&self) -> &str {

@@ -115,7 +115,7 @@ impl Call {
     /// Begins a call that uses the installed manager.
     #[must_use]
     pub fn new(site: &'static Callsite) -> Self {
-        Self::begin(crate::global::current().ok(), site)
+        Self::begin(crate::global::manager().ok(), site)
     }
 
     /// Begins a call that uses `manager`.
