@@ -170,7 +170,9 @@ impl Options {
         self
     }
 
-    /// Sets the delays between attempts: exponential from `first` to `last`, with full jitter.
+    /// Sets the delays between attempts, which double from `first` to `last`.
+    ///
+    /// The n-th delay is random, from half of `first * 2^n` to all of it, and at most `last`.
     #[must_use]
     pub const fn backoff(mut self, first: Duration, last: Duration) -> Self {
         self.backoff = RetryPolicy::exponential(first, last);
