@@ -34,7 +34,7 @@ use crate::manager::LockManager;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "a builder does nothing until `connect` is called"]
+#[must_use = "a builder does nothing until `connect` or `connect_lazy` is called"]
 pub struct Builder {
     url: String,
     overrides: Overrides,
@@ -48,6 +48,7 @@ struct Overrides {
     lease: Option<Duration>,
     response_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
+    lazy: Option<bool>,
     grant_lease: Option<Duration>,
     handoff_budget: Option<Duration>,
     poll_interval: Option<Duration>,
@@ -245,6 +246,9 @@ impl Builder {
 
     /// Connects, and returns the manager.
     ///
+    /// If the URL has `connect=lazy`, it does not wait for the connection, as
+    /// [`connect_lazy`](Self::connect_lazy).
+    ///
     /// # Errors
     ///
     /// - [`Error::Config`](crate::Error::Config) if the URL or an option is invalid. It names the
@@ -262,6 +266,48 @@ impl Builder {
         #[cfg(feature = "tls")]
         redis::check_certificates(&target).await?;
         LockManager::open(target).await
+    }
+
+    /// Returns a manager that connects in the background.
+    ///
+    /// A process can then start while its server is unreachable. Calls during the first attempt to
+    /// connect wait for it, within their own limits and for at most one response timeout. After it
+    /// has failed, calls get [`Error::Unavailable`](crate::Error::Unavailable), and the manager
+    /// tries again every 10 ms to 1 s until the server is reachable. Calls with `wait` or `retry`
+    /// continue within their limits. [`ready`](LockManager::ready) reports whether there is a
+    /// connection. `memory://` needs no connection.
+    ///
+    /// If the server rejects the user or the password, calls get
+    /// [`Error::Config`](crate::Error::Config), as they do after a reconnect. Prefer
+    /// [`connect`](Self::connect) if a process that cannot lock must not start.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Config`](crate::Error::Config) if the URL or an option is invalid, or a
+    ///   certificate cannot be read.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the manager's thread cannot be
+    ///   created.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the manager.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use dlock_runtime::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> dlock_runtime::Result<()> {
+    /// // No server has this port.
+    /// let locks = LockManager::builder("redis://127.0.0.1:1").connect_lazy().await?;
+    ///
+    /// let refused = locks.lock("order:7").try_acquire().await;
+    /// assert!(refused.is_err_and(|error| error.is_unavailable()));
+    /// assert!(locks.ready().await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect_lazy(mut self) -> Result<LockManager> {
+        self.overrides.lazy = Some(true);
+        self.connect().await
     }
 
     /// Examines the servers that a manager with these settings would use, as
@@ -292,6 +338,7 @@ impl Builder {
             lease,
             response_timeout,
             connect_timeout,
+            lazy,
             grant_lease,
             handoff_budget,
             poll_interval,
@@ -308,6 +355,7 @@ impl Builder {
         set(&mut settings.lease, lease);
         set(&mut settings.rules.response_timeout, response_timeout);
         set(&mut settings.connect_timeout, connect_timeout);
+        set(&mut settings.lazy, lazy);
         set(&mut settings.rules.grant_lease, grant_lease);
         set(&mut settings.rules.handoff_budget, handoff_budget);
         set(&mut settings.rules.poll_interval, poll_interval);

@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) publish: Publish,
     pub(crate) lease: Duration,
     pub(crate) connect_timeout: Duration,
+    /// Whether the manager starts without waiting for its first connection.
+    pub(crate) lazy: bool,
     pub(crate) rules: ProtocolConfig,
     pub(crate) certificates: Certificates,
     /// The callback that supplies the user and the password instead of the URL.
@@ -48,6 +50,7 @@ impl Default for Settings {
             publish: Publish::Auto,
             lease: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
+            lazy: false,
             rules: ProtocolConfig { tracking: true, ..ProtocolConfig::DEFAULT },
             certificates: Certificates::default(),
             credentials: None,

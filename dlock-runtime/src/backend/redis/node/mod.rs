@@ -108,7 +108,8 @@ pub(crate) struct Node {
 
 enum NodeState {
     Ready(Arc<NodeConnection>),
-    /// The first attempt to replace a lost connection is in progress, or about to begin.
+    /// The first attempt to replace a lost connection is in progress, or about to begin; or the very
+    /// first attempt of a lazy start.
     Reconnecting(Reconnecting),
     Down(Failure),
 }
@@ -143,7 +144,11 @@ impl Node {
         settings: &Settings,
     ) -> Self {
         let text = format!("not connected to {discovery} yet");
-        let state = Mutex::new(NodeState::Down(Failure::new(FailureKind::Passing, text)));
+        let state = Mutex::new(NodeState::unconnected(
+            Failure::new(FailureKind::Passing, text),
+            &discovery,
+            settings,
+        ));
         let grant_lease = settings.rules.grant_lease;
         let (listening, release_channels) = (
             AtomicBool::new(false),
@@ -433,6 +438,18 @@ impl Node {
 }
 
 impl NodeState {
+    /// Returns the state before the first connection.
+    ///
+    /// If no caller waits for that connection, requests do, as for the replacement of a lost one. A
+    /// cluster keeps the requests for its primaries itself.
+    fn unconnected(failure: Failure, discovery: &Discovery, settings: &Settings) -> Self {
+        if !settings.lazy || matches!(discovery, Discovery::Primary(_)) {
+            return Self::Down(failure);
+        }
+        let (waiting, response_timeout) = (WaitingRequests::default(), settings.rules.response_timeout);
+        Self::Reconnecting(Reconnecting { failure, waiting, response_timeout, lost: None, behind: None })
+    }
+
     /// Returns the state after `connection` is lost.
     fn reconnecting(connection: Arc<NodeConnection>) -> Self {
         let (failure, waiting) = (connection.failure(), WaitingRequests::default());
