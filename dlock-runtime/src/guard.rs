@@ -197,6 +197,9 @@ impl LockGuard {
     /// queues it.
     pub async fn release(self) -> Result<()> {
         let believed = self.check();
+        if let Some(held) = self.held() {
+            held.record_success();
+        }
         let answer = self.held().and_then(|held| held.release(ReleaseReport::Caller).answer());
         believed?;
         let (Some(held), Some(answer)) = (self.held(), answer) else { return Ok(()) };

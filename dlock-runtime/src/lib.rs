@@ -34,6 +34,7 @@
 //! | turn an error into a response | [`Error`], [`Error::http_status`], [`Error::grpc_code`], [`Error::retry_after`] |
 //! | write keys | [`docs::keys`], [`KeyPart`] |
 //! | wait for a lock, or fail at once | [`docs::waiting`] |
+//! | change a lease or a wait without a rebuild | [`docs::operating`], [`Builder::overrides`] |
 //! | know the cost of a lock | [`docs::performance`] |
 //! | see the evidence for the guarantees, and the threat model | [`docs::proof`], [`docs::threats`] |
 //! | share locks with services in other languages | [`docs::fleets`], [`Layout`] |
@@ -64,6 +65,7 @@
 //! credentials, lock_info      user and password of connections; what `inspect` returns
 //! doctor           examines the servers for settings that can lose locks
 //! config           options, their bounds, and URLs
+//! call_overrides   options of annotated functions that an operator changes by name
 //! run, body, held  a body under a lock, and the holds of the current call chain
 //! engine           connects waiting tasks to the protocol and to a backend
 //! protocol         the rules of the lock, as state machines without clock, socket, or runtime
@@ -82,6 +84,7 @@ mod backend;
 mod body;
 mod bounds;
 mod builder;
+mod call_overrides;
 mod clock;
 mod config;
 mod credentials;
@@ -178,5 +181,5 @@ pub use layout::{Layout, Publish};
 pub use lock::Lock;
 pub use lock_info::LockInfo;
 pub use manager::LockManager;
-pub use options::{OnLost, Options, ReleaseMode};
+pub use options::{MinHoldOn, OnLost, Options, ReleaseMode};
 pub use retry::RetryPolicy;

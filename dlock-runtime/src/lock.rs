@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::guard::LockGuard;
 use crate::key::{InvalidKey, LockKey};
 use crate::manager::LockManager;
-use crate::options::{OnLost, Options, ReleaseMode};
+use crate::options::{MinHoldOn, OnLost, Options, ReleaseMode};
 use crate::run::{Acquiring, Releasing, Running};
 use crate::telemetry::CallSpan;
 
@@ -108,6 +108,13 @@ impl Lock {
     /// when its lease expires. At most 365 days.
     pub fn min_hold(mut self, min_hold: Duration) -> Self {
         self.options.min_hold = Some(min_hold);
+        self
+    }
+
+    /// Sets which ends of the hold [`min_hold`](Self::min_hold) applies to. Default:
+    /// [`MinHoldOn::Always`].
+    pub fn min_hold_on(mut self, min_hold_on: MinHoldOn) -> Self {
+        self.options.min_hold_on = min_hold_on;
         self
     }
 
@@ -269,9 +276,9 @@ impl Lock {
         async move { lock.run_under(body, Result::is_err).await.unwrap_or_else(|error| Err(error.into())) }
     }
 
-    /// Runs `body` under the lock. If the lock is found lost after the body has completed, `keeps`
-    /// decides whether its value is returned.
-    async fn run_under<F, R>(self, body: F, keeps: fn(&R) -> bool) -> Result<R>
+    /// Runs `body` under the lock. `is_error` decides whether the value of a completed body is an
+    /// error, which is returned even if the lock is found lost then.
+    async fn run_under<F, R>(self, body: F, is_error: fn(&R) -> bool) -> Result<R>
     where
         F: AsyncFnOnce(&LockGuard) -> R,
     {
@@ -286,9 +293,12 @@ impl Lock {
         let mut running = Running::new(held);
         let on_lost = options.on_lost;
         let ended = poll_fn(|cx| running.poll(body.as_mut(), on_lost, false, &telemetry, cx)).await;
+        if body.as_ref().value().is_some_and(|value| !is_error(value)) {
+            held.record_success();
+        }
         let mut leaving = Releasing::new(held, ended, &options, &telemetry);
         match poll_fn(|cx| leaving.poll(&telemetry, cx)).await {
-            Err(error) if !body.as_ref().value().is_some_and(keeps) => Err(error),
+            Err(error) if !body.as_ref().value().is_some_and(is_error) => Err(error),
             _ => Ok(body.take()),
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::backend::memory::MemoryStore;
 use crate::backend::redis;
 use crate::builder::Builder;
+use crate::call_overrides::CallOverrides;
 use crate::config::Settings;
 use crate::config::url::{ConnectSpec, Endpoint};
 use crate::engine::Engine;
@@ -42,6 +43,7 @@ struct ManagerInner {
     engine: Arc<Engine>,
     namespace: String,
     place: String,
+    overrides: Arc<CallOverrides>,
 }
 
 impl LockManager {
@@ -116,18 +118,19 @@ impl LockManager {
     }
 
     fn with_engine(engine: Arc<Engine>, settings: &Settings, place: String) -> Self {
-        let namespace = settings.namespace.clone();
-        Self { shared: Arc::new(ManagerInner { engine, namespace, place }) }
+        let (namespace, overrides) = (settings.namespace.clone(), Arc::clone(&settings.overrides));
+        Self { shared: Arc::new(ManagerInner { engine, namespace, place, overrides }) }
     }
 
     /// Returns the same manager with another namespace.
     #[cfg(feature = "testing")]
     pub(crate) fn in_namespace(&self, namespace: &str) -> Self {
-        let ManagerInner { engine, place, .. } = &*self.shared;
+        let ManagerInner { engine, place, overrides, .. } = &*self.shared;
         let shared = ManagerInner {
             engine: Arc::clone(engine),
             namespace: namespace.to_owned(),
             place: place.clone(),
+            overrides: Arc::clone(overrides),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -182,7 +185,10 @@ impl LockManager {
         let engine = self.engine();
         engine.in_own_process(Some(&key))?;
         match usable(&key, engine.query(key.name(), Command::Inspect).await)? {
-            Reply::Info(sight) => Ok(sight.map(|sight| LockInfo::new(sight, engine.tokens.process()))),
+            Reply::Info(sight) => {
+                let kept = engine.is_kept(key.name());
+                Ok(sight.map(|sight| LockInfo::new(sight, engine.tokens.process(), kept)))
+            }
             _ => Ok(None),
         }
     }
@@ -255,6 +261,7 @@ impl LockManager {
     /// are released or the process ends. Call it again to finish.
     pub async fn shutdown(&self, deadline: Duration) {
         self.shared.engine.shutdown(deadline).await;
+        self.shared.overrides.report_unused();
     }
 
     /// Returns `true` if [`shutdown`](Self::shutdown) was called.
@@ -264,6 +271,11 @@ impl LockManager {
 
     pub(crate) fn namespace(&self) -> &str {
         &self.shared.namespace
+    }
+
+    /// Returns the options of annotated functions that differ from their attributes.
+    pub(crate) fn overrides(&self) -> &CallOverrides {
+        &self.shared.overrides
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -320,7 +320,7 @@ async fn a_lazy_manager_of_a_cluster_reports_what_is_wrong_to_its_calls() {
 
     for _ in 0..2 {
         let refused = locks.lock("order:7").acquire().await.map(drop);
-        let Err(Error::Config { problem, .. }) = refused else { panic!("{refused:?}") };
-        assert!(problem.contains("write `redis://host:port`"), "{problem}");
+        let Err(Error::Unavailable { reason, .. }) = refused else { panic!("{refused:?}") };
+        assert!(reason.contains("write `redis://host:port`"), "{reason}");
     }
 }

@@ -15,7 +15,7 @@ use syn::{Error, Expr, ExprLit, Lit};
 
 use crate::vocabulary::Vocabulary;
 
-/// A duration that is known now, or an expression that the compiler evaluates.
+/// A duration that is known now, or an expression that the compiler or each call evaluates.
 #[derive(Clone)]
 pub(crate) enum Time {
     Known(Duration, Span),
@@ -53,6 +53,14 @@ impl Time {
         match self {
             Self::Known(_, span) => *span,
             Self::Named(value) => value.span(),
+        }
+    }
+
+    /// Returns the expression, unless the duration is known.
+    pub(crate) fn expression(&self) -> Option<&Expr> {
+        match self {
+            Self::Known(..) => None,
+            Self::Named(value) => Some(value),
         }
     }
 

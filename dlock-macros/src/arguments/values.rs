@@ -120,7 +120,8 @@ pub(crate) fn manager(value: Expr) -> syn::Result<Expr> {
     Err(Error::new_spanned(value, problem))
 }
 
-fn mentions(tokens: &TokenStream, name: &str) -> bool {
+/// Returns `true` if the tokens contain the identifier `name`.
+pub(crate) fn mentions(tokens: &TokenStream, name: &str) -> bool {
     tokens.clone().into_iter().any(|token| match token {
         TokenTree::Ident(ident) => ident == name,
         TokenTree::Group(group) => mentions(&group.stream(), name),

@@ -2,7 +2,8 @@
 //!
 //! See `conflicts` for parameters that contradict each other, and `arguments` for the list itself.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
+use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprPath, LitBool, Path};
 
 use super::{VOCABULARY, conflicts, values};
@@ -27,6 +28,8 @@ pub(crate) struct Options {
     pub(crate) backoff: Option<(Time, Time)>,
     pub(crate) max_hold: Option<Time>,
     pub(crate) min_hold: Option<Time>,
+    /// Whether `min_hold` applies only if the body has succeeded, and where that is written.
+    pub(crate) min_hold_on_ok: Option<(bool, Span)>,
     pub(crate) reentrant: Option<LitBool>,
     pub(crate) on_contended: OnContended,
     pub(crate) on_lost: OnLost,
@@ -74,6 +77,13 @@ pub(crate) enum OnUnavailable {
     Run,
 }
 
+impl Options {
+    /// Returns `true` if `min_hold` applies only if the body has succeeded.
+    pub(crate) fn keeps_on_success_only(&self) -> bool {
+        matches!(self.min_hold_on_ok, Some((true, _)))
+    }
+}
+
 impl Args {
     /// Parses the attribute's text. Every error goes to `report`. Returns `None` after an error
     /// that leaves no key.
@@ -100,13 +110,26 @@ impl Draft {
         let words = &VOCABULARY;
         match name.to_string().as_str() {
             "key" => *key = Some(KeySource::new(value)),
-            "lease" => options.lease = Some(shared::lease(words, "lease", &value, "30s")?),
+            "lease" => {
+                let lease = |value: &Expr| shared::lease(words, "lease", value, "30s");
+                options.lease = Some(values::evaluated_or(&value, lease)?);
+            }
             "renew" => options.renew = Some(shared::boolean("renew", &value)?),
             "retry" => options.retry = Some(values::retry(value)?),
-            "wait" => options.wait = Some(Time::parse(words, "wait", &value, "5s")?),
+            "wait" => {
+                let wait = |value: &Expr| Time::parse(words, "wait", value, "5s");
+                options.wait = Some(values::evaluated_or(&value, wait)?);
+            }
             "backoff" => options.backoff = Some(duration::parse_range(words, "backoff", &value)?),
-            "max_hold" => options.max_hold = Some(shared::lease(words, "max_hold", &value, "10m")?),
-            "min_hold" => options.min_hold = Some(shared::stored(words, "min_hold", &value, "50s")?),
+            "max_hold" => {
+                let max_hold = |value: &Expr| shared::lease(words, "max_hold", value, "10m");
+                options.max_hold = Some(values::evaluated_or(&value, max_hold)?);
+            }
+            "min_hold" => {
+                let min_hold = |value: &Expr| shared::stored(words, "min_hold", value, "50s");
+                options.min_hold = Some(values::evaluated_or(&value, min_hold)?);
+            }
+            "min_hold_on" => options.min_hold_on_ok = Some((values::min_hold_on(&value)?, value.span())),
             "reentrant" => options.reentrant = Some(shared::boolean("reentrant", &value)?),
             "on_contended" => options.on_contended = values::on_contended(value)?,
             "on_lost" => options.on_lost = values::on_lost(&value)?,

@@ -13,7 +13,7 @@
 //!
 //! See `args` and `values` for the parameters, `key` for the key, and `outcome` for the result.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
@@ -55,7 +55,10 @@ impl Expansion<'_> {
     /// dropped at its end.
     fn call(&self) -> TokenStream {
         let Self { private, args, key, function } = self;
-        let used = if args.options.manager.is_some() { None } else { key.used() };
+        let varying = self.varying();
+        // An expression may use any argument.
+        let free = args.options.manager.is_some() || !varying.is_empty();
+        let used = if free { None } else { key.used() };
         let bindings = body::bindings(function, used);
         let span = Span::mixed_site();
         let site = self.site();
@@ -73,11 +76,31 @@ impl Expansion<'_> {
             {
                 #question
                 #bindings
-                let __dlock_call = #begun;
+                let __dlock_call = #begun #varying;
                 let __dlock_key = #key;
                 #with_key
             }
         }
+    }
+
+    /// The options that are evaluated at each call, as methods of the call.
+    fn varying(&self) -> TokenStream {
+        let options = &self.args.options;
+        let times = [
+            ("lease", &options.lease),
+            ("wait", &options.wait),
+            ("max_hold", &options.max_hold),
+            ("min_hold", &options.min_hold),
+        ];
+        let times = times.into_iter().filter_map(|(name, time)| Some((name, time.as_ref()?.expression()?)));
+        let retry = options.retry.iter().map(|retry| ("retry", retry));
+        let varying = times.chain(retry).filter(|(_, value)| self.function.varies(value));
+        let setters = varying.map(|(name, value)| {
+            let span = Span::mixed_site().located_at(value.span());
+            let name = Ident::new(name, span);
+            quote_spanned!(span=> .#name(#value))
+        });
+        setters.collect()
     }
 
     /// The site: what all calls of the function have in common.
@@ -101,13 +124,18 @@ impl Expansion<'_> {
         let private = &self.private;
         let args = &self.args.options;
         let span = Span::mixed_site();
-        let lease = args.lease.as_ref().map(|lease| {
-            let lease = self.questioned(lease);
+        let constant = |time: &Option<Time>| {
+            let varies = |time: &Time| time.expression().is_some_and(|value| self.function.varies(value));
+            time.clone().filter(|time| !varies(time))
+        };
+        let lease = constant(&args.lease).map(|lease| {
+            let lease = self.questioned(&lease);
             quote_spanned!(span=> .lease(#lease))
         });
         let renew = args.renew.as_ref().map(|renew| quote_spanned!(span=> .renew(#renew)));
-        let retry = args.retry.as_ref().map(|retry| quote_spanned!(span=> .retry(#retry)));
-        let wait = args.wait.as_ref().map(|wait| quote_spanned!(span=> .wait(#wait)));
+        let retry = args.retry.as_ref().filter(|retry| !self.function.varies(retry));
+        let retry = retry.map(|retry| quote_spanned!(span=> .retry(#retry)));
+        let wait = constant(&args.wait).map(|wait| quote_spanned!(span=> .wait(#wait)));
         let backoff =
             args.backoff.as_ref().map(|(first, last)| quote_spanned!(span=> .backoff(#first, #last)));
         let on_lost = (args.on_lost == OnLost::Finish)
@@ -116,13 +144,16 @@ impl Expansion<'_> {
             .then(|| quote_spanned!(span=> .release_mode(#private::ReleaseMode::Background)));
         let try_only = matches!(args.on_contended, OnContended::Skip | OnContended::Return(_))
             .then(|| quote_spanned!(span=> .try_only()));
-        let max_hold = args.max_hold.as_ref().map(|max_hold| quote_spanned!(span=> .max_hold(#max_hold)));
-        let min_hold = args.min_hold.as_ref().map(|min_hold| quote_spanned!(span=> .min_hold(#min_hold)));
+        let max_hold = constant(&args.max_hold).map(|max_hold| quote_spanned!(span=> .max_hold(#max_hold)));
+        let min_hold = constant(&args.min_hold).map(|min_hold| quote_spanned!(span=> .min_hold(#min_hold)));
+        let min_hold_on = args
+            .keeps_on_success_only()
+            .then(|| quote_spanned!(span=> .min_hold_on(#private::MinHoldOn::Ok)));
         let reentrant =
             args.reentrant.as_ref().map(|reentrant| quote_spanned!(span=> .reentrant(#reentrant)));
         quote_spanned! {span=>
             #private::Options::new()
-                #lease #renew #retry #wait #backoff #max_hold #min_hold #reentrant #on_lost #release
+                #lease #renew #retry #wait #backoff #max_hold #min_hold #min_hold_on #reentrant #on_lost #release
                 #try_only
         }
     }

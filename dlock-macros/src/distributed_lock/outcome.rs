@@ -48,6 +48,13 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
     let Options { on_contended, on_lost, on_unavailable, guard, .. } = &args.options;
     let held = guard.as_ref().map(|_| quote_spanned!(span=> let __dlock_held = &__dlock_call;));
     let apart = taken_apart_before(function);
+    let is_error = if output.opaque {
+        quote_spanned!(span=> |_| false)
+    } else {
+        quote_spanned!(span=> |__dlock_value| #private::Completed::new(__dlock_value).is_error())
+    };
+    let recorded = quote_spanned!(span=> #private::Call::with_success(&__dlock_call, #body, #is_error));
+    let body = if args.options.keeps_on_success_only() { &recorded } else { body };
     let pinned = quote_spanned! {span=>
         #held
         #(#apart)*

@@ -1,14 +1,51 @@
 //! Parses the values that only this attribute has, each form with its error.
 
+use proc_macro2::TokenTree;
 use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprCall, ExprLit, Lit};
 
 use super::args::{OnContended, OnLost, OnUnavailable, ReleaseMode};
+use crate::arguments::duration::Time;
 use crate::report::written;
 
-/// Parses `retry`: a number, or a constant.
+/// Takes an expression that is evaluated at each call, or parses any other value with `parse`.
+pub(crate) fn evaluated_or(
+    value: &Expr,
+    parse: impl FnOnce(&Expr) -> syn::Result<Time>,
+) -> syn::Result<Time> {
+    if is_evaluated(value) { Ok(Time::Named(value.clone())) } else { parse(value) }
+}
+
+/// Returns `true` for a form of expression that is evaluated at each call. Without a name in it, it
+/// is a mistake, such as a calculation with numbers.
+fn is_evaluated(value: &Expr) -> bool {
+    let has_name = |value: &Expr| value.to_token_stream().into_iter().any(contains_name);
+    match value {
+        Expr::Field(_)
+        | Expr::MethodCall(_)
+        | Expr::Index(_)
+        | Expr::Block(_)
+        | Expr::If(_)
+        | Expr::Match(_) => true,
+        Expr::Unary(_) | Expr::Binary(_) | Expr::Paren(_) => has_name(value),
+        _ => false,
+    }
+}
+
+fn contains_name(token: TokenTree) -> bool {
+    match token {
+        TokenTree::Ident(_) => true,
+        TokenTree::Group(group) => group.stream().into_iter().any(contains_name),
+        _ => false,
+    }
+}
+
+/// Parses `retry`: a number, a constant, or an expression that is evaluated at each call.
 pub(crate) fn retry(value: Expr) -> syn::Result<Expr> {
+    if is_evaluated(&value) {
+        return Ok(value);
+    }
     let number = match &value {
         Expr::Path(_) | Expr::Call(_) => true,
         Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse::<u32>().is_ok(),
@@ -76,6 +113,18 @@ fn no_outcome(call: &ExprCall) -> String {
 }
 
 const OUTCOMES: &str = "`on_contended` is one of `error`, `skip`, `return(value)` and `fallback(path)`";
+
+/// Parses `min_hold_on`. Returns `true` for `ok`.
+pub(crate) fn min_hold_on(value: &Expr) -> syn::Result<bool> {
+    match value {
+        Expr::Path(path) if path.path.is_ident("always") => Ok(false),
+        Expr::Path(path) if path.path.is_ident("ok") => Ok(true),
+        other => Err(Error::new(
+            other.span(),
+            "`min_hold_on` is `always` (every end of the body) or `ok` (success only, so that a failed run can be repeated at once): write `min_hold_on = ok`",
+        )),
+    }
+}
 
 /// Parses `on_lost`.
 pub(crate) fn on_lost(value: &Expr) -> syn::Result<OnLost> {

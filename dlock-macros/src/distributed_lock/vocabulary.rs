@@ -36,6 +36,7 @@ const PARAMETERS: &[&str] = &[
     "backoff",
     "max_hold",
     "min_hold",
+    "min_hold_on",
     "reentrant",
     "on_contended",
     "on_lost",

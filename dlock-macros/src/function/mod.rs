@@ -15,6 +15,7 @@ use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Expr, FnArg, Pat, PatIdent, Signature, Token, Visibility};
 
+use crate::arguments::values::mentions;
 use crate::report::written;
 use crate::vocabulary::Vocabulary;
 use boxed::Boxed;
@@ -138,6 +139,13 @@ impl Function {
         let Expr::Path(path) = value else { return false };
         let first = path.path.segments.first().map(|first| first.ident.to_string());
         path.qself.is_none() && first.is_none_or(|first| self.name(&first).is_none())
+    }
+
+    /// Returns `true` if an expression is evaluated at each call: it uses `self` or an argument, or
+    /// is neither a literal, nor a path, nor a call, which can be constant.
+    pub(crate) fn varies(&self, value: &Expr) -> bool {
+        !matches!(value, Expr::Lit(_) | Expr::Path(_) | Expr::Call(_))
+            || self.names().any(|name| mentions(&value.to_token_stream(), &name.to_string()))
     }
 
     /// Refuses a variable of the body, given by the parameter `by`, that hides an argument.

@@ -8,7 +8,7 @@
 //!          | "redis+quorum://" ..       see `quorum`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
-//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "handoff_budget" | "poll_interval" ) "=" duration
+//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "handoff_budget" | "poll_interval" | "fence_ttl" ) "=" duration
 //!          | "yield_to_foreign=" ( "on" | "off" )
 //!          | "connect=" ( "eager" | "lazy" )
 //!          | "replica_acks=" number      not of memory, nor of a quorum
@@ -200,6 +200,7 @@ fn settings(url: &Url) -> Result<Settings> {
             "lease" => settings.lease = time()?,
             "response_timeout" => settings.rules.response_timeout = time()?,
             "connect_timeout" => settings.connect_timeout = time()?,
+            "fence_ttl" => settings.fence_ttl = time()?,
             "connect" => settings.lazy = one_of(&name, &value, &[("eager", false), ("lazy", true)])?,
             "grant_lease" => settings.rules.grant_lease = time()?,
             "handoff_budget" => settings.rules.handoff_budget = time()?,
@@ -275,7 +276,7 @@ fn one_of<T: Copy>(name: &str, value: &str, all: &[(&str, T)]) -> Result<T> {
     })
 }
 
-const OPTIONS: [&str; 17] = [
+const OPTIONS: [&str; 18] = [
     "namespace",
     "layout",
     "publish",
@@ -283,6 +284,7 @@ const OPTIONS: [&str; 17] = [
     "response_timeout",
     "connect_timeout",
     "connect",
+    "fence_ttl",
     "grant_lease",
     "handoff_budget",
     "poll_interval",

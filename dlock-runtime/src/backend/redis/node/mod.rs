@@ -60,7 +60,7 @@ use tokio::sync::Notify;
 
 use crate::backend::Request;
 use crate::backend::redis::command_queue::CommandQueue;
-use crate::backend::redis::encoding::LockEncoding;
+use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::invalidation_tracker::InvalidationTracker;
 use crate::backend::redis::node::pipeline::{ConnectionKind, PipelineBatch, RouteHistory};
@@ -84,7 +84,7 @@ pub(crate) struct Node {
     pub(crate) engine: Weak<Engine>,
     /// The receiver of replies and messages.
     pub(crate) answers: Arc<dyn ReplySink>,
-    pub(crate) grant_lease: Duration,
+    pub(crate) script_times: ScriptTimes,
     /// The process whose grants are received.
     pub(crate) process: ProcessId,
     pub(crate) discovery: Discovery,
@@ -149,7 +149,6 @@ impl Node {
             &discovery,
             settings,
         ));
-        let grant_lease = settings.rules.grant_lease;
         let (listening, release_channels) = (
             AtomicBool::new(false),
             ReleaseChannels::new(LockEncoding::of(settings, &discovery), Arc::clone(&shared)),
@@ -158,7 +157,7 @@ impl Node {
             shared,
             engine,
             answers,
-            grant_lease,
+            script_times: ScriptTimes::of(settings),
             process,
             discovery,
             state,

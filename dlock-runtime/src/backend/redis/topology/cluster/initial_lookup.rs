@@ -44,6 +44,8 @@ impl InitialLookup {
 
     /// Records that an attempt has failed, and refuses the requests that waited for it.
     fn fail(&mut self, failure: Failure, decided: &mut RoutingDecision) {
+        // Whatever the reason, a later attempt may succeed.
+        let failure = Failure { kind: FailureKind::Passing, ..failure };
         if let Self::InProgress(waiting) = std::mem::replace(self, Self::Failed(failure)) {
             self.take(waiting, decided);
         }
