@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use crate::backend::redis;
-use crate::call_overrides::{self, CallOverrides};
+use crate::config::call_overrides::{self, CallOverrides};
 use crate::config::certificates::Certificates;
 #[cfg(feature = "tls")]
 use crate::config::certificates::Pem;

@@ -65,7 +65,6 @@
 //! credentials, lock_info      user and password of connections; what `inspect` returns
 //! doctor           examines the servers for settings that can lose locks
 //! config           options, their bounds, and URLs
-//! call_overrides   options of annotated functions that an operator changes by name
 //! run, body, held  a body under a lock, and the holds of the current call chain
 //! engine           connects waiting tasks to the protocol and to a backend
 //! protocol         the rules of the lock, as state machines without clock, socket, or runtime
@@ -84,7 +83,6 @@ mod backend;
 mod body;
 mod bounds;
 mod builder;
-mod call_overrides;
 mod clock;
 mod config;
 mod credentials;

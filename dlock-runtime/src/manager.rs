@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::backend::memory::MemoryStore;
 use crate::backend::redis;
 use crate::builder::Builder;
-use crate::call_overrides::CallOverrides;
 use crate::config::Settings;
+use crate::config::call_overrides::CallOverrides;
 use crate::config::url::{ConnectSpec, Endpoint};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -18,6 +18,7 @@ use crate::lock::Lock;
 use crate::lock_info::LockInfo;
 use crate::options::Options;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
+use crate::telemetry;
 use crate::timer;
 
 /// Owns the connections and the engine for all locks of a process.
@@ -261,7 +262,7 @@ impl LockManager {
     /// are released or the process ends. Call it again to finish.
     pub async fn shutdown(&self, deadline: Duration) {
         self.shared.engine.shutdown(deadline).await;
-        self.shared.overrides.report_unused();
+        self.shared.overrides.take_unused().for_each(telemetry::override_unused);
     }
 
     /// Returns `true` if [`shutdown`](Self::shutdown) was called.

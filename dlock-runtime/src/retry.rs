@@ -4,9 +4,10 @@ use std::time::Duration;
 
 /// Delays that double from a first to a last, each with jitter.
 ///
-/// The n-th delay is random, from half of its ceiling to all of it. The ceiling is `first * 2^n`, so
-/// the first delay is between `first` and twice `first`, unless `last` is shorter: no delay exceeds
-/// it. With the default, the first three delays add up to 700 ms at least and 1.4 s at most.
+/// The n-th delay is random, from half of its ceiling to all of it. The ceiling is `first * 2^n`,
+/// so the first delay is between `first` and twice `first`, unless `last` is shorter: no delay
+/// exceeds it. With the default, the first three delays add up to 700 ms at least and 1.4 s at
+/// most.
 ///
 /// The jitter spreads contenders, and half of each delay is fixed, so a number of retries covers at
 /// least half of the time that it can cover at most ("equal jitter" in Marc Brooker, "Exponential

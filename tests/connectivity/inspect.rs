@@ -103,8 +103,7 @@ async fn inspect_of_a_list_or_a_stopped_server_is_an_error() {
 #[tokio::test]
 async fn a_lock_that_is_kept_after_its_hold_is_shown_as_kept() {
     let server = RedisServer::start();
-    let [manager, other] = [(); 2].map(|()| LockManager::connect(&server.url_with("")));
-    let (manager, other) = (manager.await.expect("it is up"), other.await.expect("it is up"));
+    let [_, [manager, other]] = worlds(&server).await;
     let lock = manager.lock("job").min_hold(LONG);
 
     let held = lock.acquire().await.expect("the lock is free");

@@ -76,6 +76,8 @@ impl Expansion<'_> {
             {
                 #question
                 #bindings
+                // A block may be needed to have the value evaluated at each call.
+                #[allow(unused_braces)]
                 let __dlock_call = #begun #varying;
                 let __dlock_key = #key;
                 #with_key

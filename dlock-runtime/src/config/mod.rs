@@ -1,7 +1,9 @@
 //! The options of a manager, their defaults, and their bounds.
 //!
-//! See `url` for options in a URL, and `builder` for their setters.
+//! See `url` for options in a URL, `builder` for their setters, and `call_overrides` for options of
+//! annotated functions that an operator changes by name.
 
+pub(crate) mod call_overrides;
 #[cfg(feature = "tls")]
 pub(crate) mod certificate_reader;
 pub(crate) mod certificates;
@@ -12,14 +14,14 @@ pub(crate) mod node_spec;
 pub(crate) mod quorum;
 mod scheme;
 pub(crate) mod sentinel;
-pub(crate) mod suggest;
+mod suggest;
 pub(crate) mod url;
 mod url_parts;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::call_overrides::CallOverrides;
+use crate::config::call_overrides::CallOverrides;
 use crate::config::certificates::Certificates;
 use crate::credentials::CredentialsProvider;
 use crate::error::Result;

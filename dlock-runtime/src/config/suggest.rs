@@ -2,7 +2,7 @@
 
 /// Returns the candidate nearest to `name`. At most 1/3 of its letters may differ, and from one to
 /// three.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = ((name.chars().count() + 1) / 3).clamp(1, 3); // two of five: two swapped letters count as two
     let near = candidates.into_iter().map(|candidate| (distance(name, candidate), candidate));
     let near = near.filter(|(distance, _)| *distance <= limit).min_by_key(|(distance, _)| *distance);

@@ -272,8 +272,8 @@ impl Engine {
 
     /// Releases the lock that `acquisition` holds or has lost, at `now`.
     ///
-    /// `ran`: a body may have run under it, so that `min_hold` applies. `by`: what releases it. Sends nothing to the server if
-    /// the lock is handed off to another task of this process.
+    /// `ran`: a body may have run under it, so that `min_hold` applies. `by`: what releases it.
+    /// Sends nothing to the server if the lock is handed off to another task of this process.
     pub(crate) fn release(
         &self,
         acquisition: &AcquisitionRef,

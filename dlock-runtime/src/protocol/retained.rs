@@ -121,7 +121,7 @@ impl<A: Clone + Ord> KeyState<A> {
         ctx.send(token, command);
     }
 
-    /// Returns `true` if the key is retained for a `min_hold` and has no other hold of this process.
+    /// Returns `true` if the key is retained for a `min_hold`, and this process has no other hold.
     pub(crate) fn is_kept(&self) -> bool {
         let is_kept = self.queue.retained().iter().any(|kept| kept.reason == RetainReason::MinHold);
         is_kept && !matches!(self.phase, KeyPhase::Held(_))

@@ -108,8 +108,8 @@ pub(crate) struct Node {
 
 enum NodeState {
     Ready(Arc<NodeConnection>),
-    /// The first attempt to replace a lost connection is in progress, or about to begin; or the very
-    /// first attempt of a lazy start.
+    /// The first attempt to replace a lost connection is in progress, or about to begin. After a lazy
+    /// start: the first attempt of all.
     Reconnecting(Reconnecting),
     Down(Failure),
 }

@@ -213,7 +213,8 @@ impl Cluster {
         self.decide(|state, decided| {
             let requests = out(state);
             if let Some(lookup) = &mut state.lookup {
-                return lookup.take(requests, decided);
+                decided.refused.extend(lookup.take(requests));
+                return;
             }
             let mut behind = state.parked_keys();
             behind.extend(state.deferred.iter().map(|request| Name::clone(&request.key)));

@@ -11,11 +11,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::config::duration;
 use crate::config::suggest::nearest;
-use crate::config::{config, duration};
-use crate::error::Result;
+use crate::error::{Result, config};
 use crate::options::{Options, checked_lease};
-use crate::telemetry;
 
 /// The variable that contains overrides for all managers of a process.
 pub(crate) const VARIABLE: &str = "DLOCK_OVERRIDES";
@@ -96,16 +95,11 @@ impl CallOverrides {
         Some(&function.changes)
     }
 
-    /// Emits an event for each name that no call has used, the first time.
-    pub(crate) fn report_unused(&self) {
-        if self.reported.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        for (name, function) in &self.functions {
-            if !function.used.load(Ordering::Relaxed) {
-                telemetry::override_unused(name);
-            }
-        }
+    /// Returns the names that no call has used, the first time. Later, returns none.
+    pub(crate) fn take_unused(&self) -> impl Iterator<Item = &str> {
+        let is_first = !self.reported.swap(true, Ordering::Relaxed);
+        let unused = move |function: &FunctionOverride| is_first && !function.used.load(Ordering::Relaxed);
+        self.functions.iter().filter(move |(_, function)| unused(function)).map(|(name, _)| &**name)
     }
 }
 
