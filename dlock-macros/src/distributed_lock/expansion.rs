@@ -17,6 +17,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
+use syn::{Expr, ExprBlock, Stmt};
 
 use super::args::{Args, OnContended, OnLost, OnUnavailable, ReleaseMode};
 use super::outcome;
@@ -76,8 +77,6 @@ impl Expansion<'_> {
             {
                 #question
                 #bindings
-                // A block may be needed to have the value evaluated at each call.
-                #[allow(unused_braces)]
                 let __dlock_call = #begun #varying;
                 let __dlock_key = #key;
                 #with_key
@@ -99,7 +98,7 @@ impl Expansion<'_> {
         let varying = times.chain(retry).filter(|(_, value)| self.function.varies(value));
         let setters = varying.map(|(name, value)| {
             let span = Span::mixed_site().located_at(value.span());
-            let name = Ident::new(name, span);
+            let (name, value) = (Ident::new(name, span), without_braces(value));
             quote_spanned!(span=> .#name(#value))
         });
         setters.collect()
@@ -169,5 +168,16 @@ impl Expansion<'_> {
             }
             _ => lease.to_token_stream(),
         }
+    }
+}
+
+/// Unwraps a block around one expression, for which the compiler would warn of unneeded braces.
+fn without_braces(value: &Expr) -> &Expr {
+    match value {
+        Expr::Block(ExprBlock { attrs, label: None, block }) if attrs.is_empty() => match &*block.stmts {
+            [Stmt::Expr(inner, None)] => inner,
+            _ => value,
+        },
+        _ => value,
     }
 }

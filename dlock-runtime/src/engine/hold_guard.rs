@@ -36,7 +36,9 @@ pub(crate) struct HoldGuard {
     /// Whether a body runs under it, or may.
     has_body: bool,
     /// Whether `min_hold` does not apply to its end: it depends on success, which was not recorded.
-    waives_min_hold: AtomicBool,
+    ///
+    /// It orders nothing, so loom need not know of it: only the holder reads and writes it.
+    waives_min_hold: std::sync::atomic::AtomicBool,
     /// Whether no call reports its loss, so that the drop does.
     pub(crate) is_detached: bool,
     /// How long the call waited for it, in milliseconds.
@@ -57,7 +59,7 @@ impl HoldGuard {
             nested,
             released: AtomicBool::new(false),
             has_body: true,
-            waives_min_hold: AtomicBool::new(min_hold_on == MinHoldOn::Ok),
+            waives_min_hold: (min_hold_on == MinHoldOn::Ok).into(),
             is_detached: false,
             waited: 0,
         }
@@ -65,7 +67,7 @@ impl HoldGuard {
 
     /// Records that the work under the hold has succeeded, so that `min_hold` applies to its end.
     pub(crate) fn record_success(&self) {
-        self.waives_min_hold.store(false, Ordering::Release);
+        self.waives_min_hold.store(false, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Records how long the call waited for it.
@@ -209,7 +211,7 @@ impl HoldGuard {
         }
         if self.nested.is_none() {
             // Without a body, `min_hold` does not apply either.
-            let is_kept = self.has_body && !self.waives_min_hold.load(Ordering::Acquire);
+            let is_kept = self.has_body && !self.waives_min_hold.load(std::sync::atomic::Ordering::Relaxed);
             return self.engine.release(&self.acquisition, is_kept, by, report, now);
         }
         self.engine.with_key_now(now, self.acquisition.key.name(), |key_state, cx| {
