@@ -41,7 +41,7 @@ async fn main() -> Result<(), Error> {
     println!("a job of 1500 ms under a lease of 300 ms:");
     let job = tokio::spawn(slow_job());
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let turned_away = rival(locks).await?;
+    let turned_away = rival(&locks).await?;
     let seen = job.await.expect("the job does not panic")?;
 
     assert!(seen.iter().all(|remaining| !remaining.is_zero()), "the hold was valid at every check");

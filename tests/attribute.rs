@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use dlock_runtime::testing::errors;
 use dlock_runtime::{Error, FencingToken, LockManager, distributed_lock};
 use dlock_tests::RedisServer;
 use dlock_tests::resp::Reply;
@@ -174,4 +175,33 @@ async fn template_is_rejected_in_a_constant_but_not_in_a_value() {
         "{constant:?}"
     );
     assert!(value.is_ok(), "{value:?}");
+}
+
+#[distributed_lock(key = "job:<id>", min_hold = "1h", min_hold_on = ok, manager = locks)]
+async fn job(locks: &LockManager, id: u64, fails: bool) -> Result<u64, Error> {
+    if fails { Err(errors::config("job", "it failed")) } else { Ok(id) }
+}
+
+#[distributed_lock(key = "count:<id>", min_hold = "1h", min_hold_on = ok, on_contended = return(0), manager = locks)]
+async fn count(locks: &LockManager, id: u64) -> u64 {
+    assert_ne!(id, 3, "this panic is part of the test");
+    id
+}
+
+#[tokio::test]
+async fn min_hold_on_ok_keeps_the_lock_of_a_body_without_error() {
+    let locks = LockManager::connect("memory://").await.expect("no server is needed");
+
+    let failed = job(&locks, 1, true).await;
+    let succeeded = job(&locks, 2, false).await;
+    let same = locks.clone();
+    let panicked = tokio::spawn(async move { count(&same, 3).await }).await;
+    let counted = count(&locks, 4).await;
+
+    assert!(failed.is_err() && panicked.is_err(), "{failed:?} {panicked:?}");
+    assert_eq!((succeeded.ok(), counted), (Some(2), 4));
+    for (key, kept) in [("job:1", false), ("job:2", true), ("count:3", false), ("count:4", true)] {
+        let info = locks.inspect(key).await.expect("memory replies");
+        assert_eq!(info.is_some_and(|info| info.is_kept_here()), kept, "{key}");
+    }
 }

@@ -201,6 +201,26 @@ async fn loss_is_logged_once_as_event_and_outcome() {
     assert_eq!(logged_under("dlock.hold", "slow:3")[0].get("lock.outcome").map(String::as_str), Some("lost"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_max_hold_ends_is_logged_as_such() {
+    let locks = in_memory().await;
+    let limit = Duration::from_secs(1);
+
+    let lock = locks.lock("bounded:1").max_hold(limit);
+    let lost = lock.run(async |_guard| std::future::pending::<()>().await).await;
+
+    assert!(matches!(lost, Err(Error::Lost { .. })), "{lost:?}");
+    let [reached] = &logged_under("dlock.max_hold_reached", "bounded:1")[..] else {
+        panic!("it is logged once")
+    };
+    assert_eq!(reached.get("level").map(String::as_str), Some("WARN"));
+    assert!(logged_under("dlock.lost", "bounded:1").is_empty(), "no lock was lost to another call");
+    assert_eq!(
+        logged_under("dlock.hold", "bounded:1")[0].get("lock.outcome").map(String::as_str),
+        Some("lost")
+    );
+}
+
 #[distributed_lock(key = "late:<id>", lease = "100ms", renew = false, manager = locks)]
 async fn complete_late(locks: &LockManager, id: u64) -> Result<u64, Error> {
     let _ = tokio::time::advance(Duration::from_secs(9)).now_or_never(); // like a body that blocks its thread

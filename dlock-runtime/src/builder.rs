@@ -1,10 +1,13 @@
 //! [`Builder`], which configures and connects a manager.
 
+use std::env::VarError;
 use std::error::Error as StdError;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use crate::backend::redis;
+use crate::config::call_overrides::{self, CallOverrides};
 use crate::config::certificates::Certificates;
 #[cfg(feature = "tls")]
 use crate::config::certificates::Pem;
@@ -34,10 +37,12 @@ use crate::manager::LockManager;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "a builder does nothing until `connect` is called"]
+#[must_use = "a builder does nothing until `connect` or `connect_lazy` is called"]
 pub struct Builder {
     url: String,
     overrides: Overrides,
+    /// The overrides of annotated functions, as text.
+    call_overrides: String,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -48,6 +53,8 @@ struct Overrides {
     lease: Option<Duration>,
     response_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
+    lazy: Option<bool>,
+    fence_ttl: Option<Duration>,
     grant_lease: Option<Duration>,
     handoff_budget: Option<Duration>,
     poll_interval: Option<Duration>,
@@ -60,7 +67,7 @@ struct Overrides {
 
 impl Builder {
     pub(crate) fn new(url: &str) -> Self {
-        Self { url: url.to_owned(), overrides: Overrides::default() }
+        Self { url: url.to_owned(), overrides: Overrides::default(), call_overrides: String::new() }
     }
 
     /// Sets the prefix of every key in Redis, which a `:` separates from the key. Default: `dlock`.
@@ -125,6 +132,17 @@ impl Builder {
     /// quorum, the server cannot be asked, and each budget ends with a release.
     pub fn handoff_budget(mut self, budget: Duration) -> Self {
         self.overrides.handoff_budget = Some(budget);
+        self
+    }
+
+    /// Sets how long a fencing counter outlives its last use. Default: 7 days. From 1 minute to 365
+    /// days.
+    ///
+    /// A counter takes about 120 bytes in the server. One that has expired restarts at the server's
+    /// time, above every token that it issued, unless the server's clock has stepped back since.
+    /// With [`Layout::Redisson`], counters do not expire, and it is an error.
+    pub fn fence_ttl(mut self, ttl: Duration) -> Self {
+        self.overrides.fence_ttl = Some(ttl);
         self
     }
 
@@ -243,7 +261,33 @@ impl Builder {
         self
     }
 
+    /// Overrides parameters of annotated functions by the functions' names, without a rebuild.
+    ///
+    /// The text is `name: option=value ..; name: ..`, with the options `lease`, `wait`, `retry`,
+    /// `max_hold`, and `backoff`. The name is that of the parameter `name`, otherwise
+    /// `module::function`, as in the spans. The variable `DLOCK_OVERRIDES` does the same for every
+    /// manager of a process, and takes precedence. See
+    /// [`docs::operating`](crate::docs::operating#overrides).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> dlock_runtime::Result<()> {
+    /// let locks = dlock_runtime::LockManager::builder("memory://")
+    ///     .overrides("orders.place: lease=10s wait=2s; nightly: max_hold=2h")
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn overrides(mut self, text: impl Into<String>) -> Self {
+        self.call_overrides = text.into();
+        self
+    }
+
     /// Connects, and returns the manager.
+    ///
+    /// If the URL has `connect=lazy`, it does not wait for the connection, as
+    /// [`connect_lazy`](Self::connect_lazy).
     ///
     /// # Errors
     ///
@@ -258,10 +302,53 @@ impl Builder {
     ///
     /// Dropping the future closes the connection.
     pub async fn connect(self) -> Result<LockManager> {
-        let target = self.target()?;
+        let overrides = self.call_overrides()?;
+        let mut target = self.target()?;
+        target.settings.overrides = Arc::new(overrides);
         #[cfg(feature = "tls")]
         redis::check_certificates(&target).await?;
         LockManager::open(target).await
+    }
+
+    /// Returns a manager that connects in the background.
+    ///
+    /// A process can then start while its server is unreachable. Calls during the first attempt to
+    /// connect wait for it, within their own limits and for at most one response timeout. After it
+    /// has failed, calls get [`Error::Unavailable`](crate::Error::Unavailable), and the manager
+    /// tries again every 10 ms to 1 s until the server is reachable. Calls with `wait` or `retry`
+    /// continue within their limits. [`ready`](LockManager::ready) reports whether there is a
+    /// connection. `memory://` needs no connection.
+    ///
+    /// If the server rejects the user or the password, or is unsuitable, the reason of that error
+    /// says so. Prefer [`connect`](Self::connect) if a process that cannot lock must not start.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Config`](crate::Error::Config) if the URL or an option is invalid, or a
+    ///   certificate cannot be read.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the manager's thread cannot be
+    ///   created.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the manager.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use dlock_runtime::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> dlock_runtime::Result<()> {
+    /// // No server has this port.
+    /// let locks = LockManager::builder("redis://127.0.0.1:1").connect_lazy().await?;
+    ///
+    /// let refused = locks.lock("order:7").try_acquire().await;
+    /// assert!(refused.is_err_and(|error| error.is_unavailable()));
+    /// assert!(locks.ready().await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect_lazy(mut self) -> Result<LockManager> {
+        self.overrides.lazy = Some(true);
+        self.connect().await
     }
 
     /// Examines the servers that a manager with these settings would use, as
@@ -282,6 +369,18 @@ impl Builder {
         doctor::examine(target).await
     }
 
+    /// Parses the overrides of annotated functions, those of the variable last.
+    fn call_overrides(&self) -> Result<CallOverrides> {
+        let mut overrides = CallOverrides::default();
+        overrides.add("overrides", &self.call_overrides)?;
+        match std::env::var(call_overrides::VARIABLE) {
+            Ok(text) => overrides.add(call_overrides::VARIABLE, &text)?,
+            Err(VarError::NotPresent) => {}
+            Err(VarError::NotUnicode(_)) => return Err(config(call_overrides::VARIABLE, "it is not UTF-8")),
+        }
+        Ok(overrides)
+    }
+
     /// Parses the URL, and applies the options that are set here.
     fn target(self) -> Result<ConnectSpec> {
         let mut target = url::parse(&self.url)?;
@@ -292,6 +391,8 @@ impl Builder {
             lease,
             response_timeout,
             connect_timeout,
+            lazy,
+            fence_ttl,
             grant_lease,
             handoff_budget,
             poll_interval,
@@ -308,6 +409,8 @@ impl Builder {
         set(&mut settings.lease, lease);
         set(&mut settings.rules.response_timeout, response_timeout);
         set(&mut settings.connect_timeout, connect_timeout);
+        set(&mut settings.lazy, lazy);
+        set(&mut settings.fence_ttl, fence_ttl);
         set(&mut settings.rules.grant_lease, grant_lease);
         set(&mut settings.rules.handoff_budget, handoff_budget);
         set(&mut settings.rules.poll_interval, poll_interval);
@@ -439,6 +542,17 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn fencing_counters_that_live_too_short_or_too_long_are_refused() {
+        for ttl in [Duration::from_secs(59), Duration::MAX] {
+            let allowed = "between 1 minute and 365 days";
+            assert_refused(set(Builder::fence_ttl, ttl).await, "fence_ttl", allowed);
+        }
+        for ttl in [Duration::from_secs(60), Duration::from_secs(365 * 24 * 60 * 60)] {
+            assert!(set(Builder::fence_ttl, ttl).await.is_ok(), "{ttl:?}");
+        }
+    }
+
     const PLACES: [&str; 6] = [
         "redis://h",
         "redis+unix:///run/redis.sock",
@@ -467,6 +581,8 @@ mod tests {
                 ("replica_acks=2", "replica_acks", &[QUORUM, "memory://"]),
                 ("layout=redisson&replica_acks=2", "", &[QUORUM, "memory://"]),
                 ("publish=spublish", "publish", &PLACES),
+                ("fence_ttl=1h", "fence_ttl", &[]),
+                ("layout=redisson&fence_ttl=1h", "", &PLACES),
                 ("layout=redisson&yield_to_foreign=on", "", &PLACES),
                 ("tls_ca=ca.pem", "tls", &PLACES),
                 ("namespace=%7Ba%7D", "namespace", &PLACES),

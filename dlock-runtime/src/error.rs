@@ -285,6 +285,51 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Returns a sentence for the client of a service. It names no key, no server, and no cause.
+    ///
+    /// There is one sentence for each [`http_status`](Self::http_status). Use it in the response of
+    /// an error type of your own, and log the error itself: its text has the details.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use dlock_runtime::Error;
+    /// /// A response of any web framework: status, headers, and body.
+    /// fn response(error: &Error) -> (u16, Vec<(&'static str, String)>, &'static str) {
+    ///     (error.http_status(), error.headers().collect(), error.client_message())
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+    /// # let locks = dlock_runtime::LockManager::connect("memory://").await?;
+    /// # let _held = locks.lock("order:7").acquire().await?;
+    /// let Err(contended) = locks.lock("order:7").acquire().await else { panic!("it is held") };
+    ///
+    /// let (status, headers, body) = response(&contended);
+    /// assert_eq!((status, headers), (409, vec![("Retry-After", "1".to_owned())]));
+    /// assert!(!body.contains("order"));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn client_message(&self) -> &'static str {
+        match self.http_status() {
+            400 => "a value in the request is empty or cannot be used",
+            409 => "another request is working on this: try again in a moment",
+            503 => "the service cannot do this right now: try again in a moment",
+            _ => "the request could not be completed",
+        }
+    }
+
+    /// Returns the HTTP headers of the response of a service, as names and values.
+    ///
+    /// It is `Retry-After` if [`retry_after`](Self::retry_after) is `Some`: whole seconds, rounded
+    /// up, as RFC 9110 (section 10.2.3) requires. Otherwise, there is none. Later versions may
+    /// return more.
+    pub fn headers(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let seconds = |after: Duration| after.as_secs() + u64::from(after.subsec_nanos() > 0);
+        self.retry_after().map(|after| ("Retry-After", seconds(after).to_string())).into_iter()
+    }
+}
+
 /// The first delay of the default backoff, and the shortest lease. An earlier retry is pointless.
 const SOONEST_RETRY: Duration = Duration::from_millis(100);
 const LATEST_RETRY: Duration = Duration::from_secs(1);
@@ -346,6 +391,34 @@ mod tests {
         assert_eq!(after(700), Some(Duration::from_millis(700)));
         assert_eq!(after(30_000), Some(Duration::from_secs(1)));
         assert_eq!(contended(None).retry_after(), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_part_of_a_second_is_a_whole_one_in_retry_after() {
+        let headers = |millis| contended(Some(Duration::from_millis(millis))).headers().collect::<Vec<_>>();
+
+        assert_eq!(headers(300), [("Retry-After", "1".to_owned())]);
+        assert_eq!(headers(1_000), [("Retry-After", "1".to_owned())]);
+        assert_eq!(config("url", "it is empty").headers().count(), 0);
+    }
+
+    #[test]
+    fn client_messages_name_no_key_and_no_cause() {
+        let key = LockKey::new("order:7").expect("a key");
+        let reason = "no connection to redis at 10.0.0.1".into();
+        let errors = [
+            contended(None),
+            Error::Unavailable { key: Some(key.clone()), reason },
+            Error::WrongKind { key, found: "a list".into() },
+            Error::InvalidKey { template: "order:<id>".into(), problem: "empty".into() },
+        ];
+
+        for error in errors {
+            let message = error.client_message();
+            for detail in ["order", "redis", "10.0.0.1", "list"] {
+                assert!(!message.contains(detail), "{error:?}: {message}");
+            }
+        }
     }
 
     #[test]

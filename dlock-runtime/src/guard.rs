@@ -21,7 +21,7 @@ use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 /// A guard alone does not stop your code when the lock is lost. Call [`check`](Self::check) before
 /// each step that must not happen twice, or use [`Lock::run`](crate::Lock::run) or the attribute,
 /// which stop the body.
-#[must_use = "the lock is released when the guard is dropped"]
+#[must_use = "bind it, as in `let guard = ..`: dropping the guard releases the lock, and `let _ = ..` drops it immediately"]
 pub struct LockGuard {
     hold: std::result::Result<HoldGuard, Box<NotHeld>>,
 }
@@ -197,6 +197,9 @@ impl LockGuard {
     /// queues it.
     pub async fn release(self) -> Result<()> {
         let believed = self.check();
+        if let Some(held) = self.held() {
+            held.record_success();
+        }
         let answer = self.held().and_then(|held| held.release(ReleaseReport::Caller).answer());
         believed?;
         let (Some(held), Some(answer)) = (self.held(), answer) else { return Ok(()) };

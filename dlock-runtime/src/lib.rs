@@ -29,11 +29,12 @@
 //! | to | see |
 //! |---|---|
 //! | annotate a function | [`distributed_lock`](macro@distributed_lock) |
-//! | connect to the servers | [`init`], [`LockManager::builder`], [`docs::operating`] |
-//! | lock without the attribute | [`LockManager::lock`], [`Lock::run`], [`Lock::acquire`] |
+//! | connect to the servers | [`init`], [`LockManager::builder`], [`Builder::connect_lazy`], [`docs::operating`] |
+//! | lock without the attribute | [`LockManager::lock`], [`Lock::try_run`], [`Lock::acquire`] |
 //! | turn an error into a response | [`Error`], [`Error::http_status`], [`Error::grpc_code`], [`Error::retry_after`] |
 //! | write keys | [`docs::keys`], [`KeyPart`] |
 //! | wait for a lock, or fail at once | [`docs::waiting`] |
+//! | change a lease or a wait without a rebuild | [`docs::operating`], [`Builder::overrides`] |
 //! | know the cost of a lock | [`docs::performance`] |
 //! | see the evidence for the guarantees, and the threat model | [`docs::proof`], [`docs::threats`] |
 //! | share locks with services in other languages | [`docs::fleets`], [`Layout`] |
@@ -171,13 +172,12 @@ pub use credentials::Credentials;
 pub use dlock_macros::{KeyPart, distributed_lock};
 pub use doctor::doctor;
 pub use error::{Error, LossCause, Result};
-pub use global::{AlreadyInstalled, init, install, manager, with_manager};
+pub use global::{AlreadyInstalled, in_current_scope, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};
 pub use key::{FieldWriter, IntoLockKey, InvalidKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use layout::{Layout, Publish};
 pub use lock::Lock;
 pub use lock_info::LockInfo;
 pub use manager::LockManager;
-pub use options::{OnLost, Options, ReleaseMode};
+pub use options::{MinHoldOn, OnLost, Options, ReleaseMode};
 pub use retry::RetryPolicy;
-pub use scope::in_current_scope;

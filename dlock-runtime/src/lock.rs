@@ -1,22 +1,23 @@
 //! [`Lock`], a key and its options.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::time::Duration;
 
 use crate::body::Body;
 use crate::error::{Error, Result};
 use crate::guard::LockGuard;
-use crate::key::LockKey;
+use crate::key::{InvalidKey, LockKey};
 use crate::manager::LockManager;
-use crate::options::{OnLost, Options, ReleaseMode};
+use crate::options::{MinHoldOn, OnLost, Options, ReleaseMode};
 use crate::run::{Acquiring, Releasing, Running};
 use crate::telemetry::CallSpan;
 
 /// A key and the options to lock it with. Returned by [`LockManager::lock`].
 ///
-/// It holds nothing until [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire), or
-/// [`run`](Self::run) is called.
+/// It holds nothing until [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire),
+/// [`run`](Self::run), or [`try_run`](Self::try_run) is called. Their futures do nothing until they
+/// are polled, and borrow nothing from the lock: they can be stored or spawned.
 ///
 /// # Examples
 ///
@@ -28,19 +29,22 @@ use crate::telemetry::CallSpan;
 /// let guard = lock.acquire().await?;
 /// // .. the work ..
 /// guard.release().await?;
+///
+/// let task = tokio::spawn(locks.lock("order:8").acquire());
+/// task.await.expect("the task does not panic")?.release().await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a lock holds nothing until `acquire`, `try_acquire` or `run` is called"]
+#[must_use = "a lock holds nothing until `acquire`, `try_acquire`, `run`, or `try_run` is called"]
 pub struct Lock {
     manager: LockManager,
-    key: Result<LockKey>,
+    key: Result<LockKey, Box<Error>>,
     options: Options,
 }
 
 impl Lock {
-    pub(crate) fn new(manager: LockManager, key: Result<LockKey>, options: Options) -> Self {
-        Self { manager, key, options }
+    pub(crate) fn new(manager: LockManager, key: Result<LockKey, InvalidKey>, options: Options) -> Self {
+        Self { manager, key: key.map_err(|error| Box::new(error.into())), options }
     }
 
     /// Sets the lease: how long the server keeps a lock that is not renewed.
@@ -80,7 +84,8 @@ impl Lock {
 
     /// Sets the delays between attempts. Default: 100 ms to 2 s.
     ///
-    /// The delay doubles from `first` to `last`, with full jitter.
+    /// The n-th delay is random, from half of `first * 2^n` to all of it, and at most `last`. With
+    /// the default, three retries wait 700 ms to 1.4 s.
     pub fn backoff(mut self, first: Duration, last: Duration) -> Self {
         self.options = self.options.backoff(first, last);
         self
@@ -103,6 +108,13 @@ impl Lock {
     /// when its lease expires. At most 365 days.
     pub fn min_hold(mut self, min_hold: Duration) -> Self {
         self.options.min_hold = Some(min_hold);
+        self
+    }
+
+    /// Sets which ends of the hold [`min_hold`](Self::min_hold) applies to. Default:
+    /// [`MinHoldOn::Always`].
+    pub fn min_hold_on(mut self, min_hold_on: MinHoldOn) -> Self {
+        self.options.min_hold_on = min_hold_on;
         self
     }
 
@@ -154,8 +166,8 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Dropping the future leaves the queue immediately. A grant that is in flight is released.
-    pub async fn acquire(&self) -> Result<LockGuard> {
-        self.acquire_with(self.options).await
+    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard>> + Send + use<> {
+        self.clone().acquire_as_guard()
     }
 
     /// Acquires the lock if it is free, and returns `None` if it is held.
@@ -169,12 +181,15 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Dropping the future releases a lock that may have been granted.
-    pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
-        let once = Options { retry: 0, wait: None, ..self.options.try_only() };
-        match self.acquire_with(once).await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(Error::Contended { .. }) => Ok(None),
-            Err(error) => Err(error),
+    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<LockGuard>>> + Send + use<> {
+        let mut lock = self.clone();
+        lock.options = Options { retry: 0, wait: None, ..lock.options.try_only() };
+        async move {
+            match lock.acquire_as_guard().await {
+                Ok(guard) => Ok(Some(guard)),
+                Err(Error::Contended { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
         }
     }
 
@@ -182,6 +197,11 @@ impl Lock {
     ///
     /// The watchdog renews the lease, a loss stops the body, and the lock is released when the body
     /// ends. Calls inside the body that need the same key join the hold.
+    ///
+    /// Write the body as an async closure, `async |guard| ..` or `async move |guard| ..`: the
+    /// future of `|guard| async move { .. }` cannot borrow the guard. If the body returns a
+    /// `Result`, use [`try_run`](Self::try_run): with `run`, the compiler cannot infer the error
+    /// type of `?` in the body.
     ///
     /// On stable Rust, the future is not `Send` inside a function that is generic over the body. If
     /// `run` is called with a closure, the future is `Send` if the closure's future is.
@@ -196,32 +216,99 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Dropping the future drops the body, then releases the lock.
-    pub async fn run<F, R>(&self, body: F) -> Result<R>
+    pub fn run<F, R>(&self, body: F) -> impl Future<Output = Result<R>> + use<F, R>
     where
         F: AsyncFnOnce(&LockGuard) -> R,
     {
-        let key = self.key.clone().map_err(Box::new);
+        self.clone().run_under(body, |_| false)
+    }
+
+    /// As [`run`](Self::run), for a body that returns a `Result`: returns the error of the lock or
+    /// that of the body.
+    ///
+    /// The type of the error is that of the body. Inside the body, `?` needs no annotation if the
+    /// result of the call is returned, or assigned to a variable whose type is known. If the result
+    /// is passed to another `?`, name the type at the end of the body, as in `Ok::<_, Error>(())`.
+    ///
+    /// # Errors
+    ///
+    /// The error of the body, or one of [`run`](Self::run), converted by `From`. If the body had
+    /// completed with an error when a loss was detected, its error is returned.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body, then releases the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use dlock_runtime::{Error, LockManager};
+    /// #[derive(Debug, thiserror::Error)]
+    /// enum OrderError {
+    ///     #[error(transparent)]
+    ///     Lock(#[from] Error),
+    ///     #[error("not a number")]
+    ///     Number(#[from] std::num::ParseIntError),
+    /// }
+    ///
+    /// async fn place(locks: &LockManager, cents: &str) -> Result<u64, OrderError> {
+    ///     locks
+    ///         .lock("order:7")
+    ///         .try_run(async |guard| {
+    ///             let cents: u64 = cents.parse()?;
+    ///             guard.check()?;
+    ///             Ok(cents + 100)
+    ///         })
+    ///         .await
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), OrderError> {
+    /// # let locks = LockManager::connect("memory://").await?;
+    /// assert_eq!(place(&locks, "250").await?, 350);
+    /// assert!(matches!(place(&locks, "much").await, Err(OrderError::Number(_))));
+    /// # Ok(()) }
+    /// ```
+    pub fn try_run<F, T, E>(&self, body: F) -> impl Future<Output = Result<T, E>> + use<F, T, E>
+    where
+        F: AsyncFnOnce(&LockGuard) -> Result<T, E>,
+        E: From<Error>,
+    {
+        let lock = self.clone();
+        async move { lock.run_under(body, Result::is_err).await.unwrap_or_else(|error| Err(error.into())) }
+    }
+
+    /// Runs `body` under the lock. `is_error` decides whether the value of a completed body is an
+    /// error, which is returned even if the lock is found lost then.
+    async fn run_under<F, R>(self, body: F, is_error: fn(&R) -> bool) -> Result<R>
+    where
+        F: AsyncFnOnce(&LockGuard) -> R,
+    {
+        let Self { manager, key, options } = self;
         let telemetry = CallSpan::begin(None, key.as_ref().ok());
-        let mut entering = Acquiring::new(&self.manager, &key, &self.options);
+        let mut entering = Acquiring::new(&manager, &key, &options);
         let guard = LockGuard::new(
-            poll_fn(|cx| entering.poll(&self.options, &telemetry, cx)).await.map_err(|error| *error)?,
+            poll_fn(|cx| entering.poll(&options, &telemetry, cx)).await.map_err(|error| *error)?,
         );
         let Some(held) = guard.held() else { unreachable!("the guard was made of a hold") };
         let mut body = pin!(Body::Future { future: body(&guard) });
         let mut running = Running::new(held);
-        let on_lost = self.options.on_lost;
+        let on_lost = options.on_lost;
         let ended = poll_fn(|cx| running.poll(body.as_mut(), on_lost, false, &telemetry, cx)).await;
-        let mut leaving = Releasing::new(held, ended, &self.options, &telemetry);
-        poll_fn(|cx| leaving.poll(&telemetry, cx)).await?;
-        Ok(body.take())
+        if body.as_ref().value().is_some_and(|value| !is_error(value)) {
+            held.record_success();
+        }
+        let mut leaving = Releasing::new(held, ended, &options, &telemetry);
+        match poll_fn(|cx| leaving.poll(&telemetry, cx)).await {
+            Err(error) if !body.as_ref().value().is_some_and(is_error) => Err(error),
+            _ => Ok(body.take()),
+        }
     }
 
-    async fn acquire_with(&self, options: Options) -> Result<LockGuard> {
-        let key = self.key.clone().map_err(Box::new);
+    async fn acquire_as_guard(self) -> Result<LockGuard> {
+        let Self { manager, key, options } = self;
         let telemetry = CallSpan::begin(None, key.as_ref().ok());
         // A guard opens no scope, so it cannot be part of one.
         let options = options.reentrant(false);
-        let mut entering = Acquiring::new(&self.manager, &key, &options);
+        let mut entering = Acquiring::new(&manager, &key, &options);
         let mut held = poll_fn(|cx| entering.poll(&options, &telemetry, cx)).await.map_err(|error| *error)?;
         held.is_detached = true;
         telemetry.guarded();

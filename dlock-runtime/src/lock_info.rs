@@ -13,14 +13,18 @@ use crate::token::ProcessId;
 pub struct LockInfo {
     holder: Option<String>,
     ours: bool,
+    kept: bool,
     remaining: Option<Duration>,
     waiters: usize,
 }
 
 impl LockInfo {
-    pub(crate) fn new(sight: RecordInfo, us: ProcessId) -> Self {
+    /// Describes what the server has reported. `kept`: the manager `us` keeps the lock after its
+    /// hold has ended.
+    pub(crate) fn new(sight: RecordInfo, us: ProcessId, kept: bool) -> Self {
         let RecordInfo { holder, waiters, ttl } = sight;
-        Self { holder: holder.map(ProcessId::shown), ours: holder == Some(us), remaining: ttl, waiters }
+        let ours = holder == Some(us);
+        Self { holder: holder.map(ProcessId::shown), ours, kept: ours && kept, remaining: ttl, waiters }
     }
 
     /// Returns the [ID](crate::LockManager::id) of the manager that holds the lock.
@@ -35,6 +39,14 @@ impl LockInfo {
     #[must_use]
     pub fn is_held_here(&self) -> bool {
         self.ours
+    }
+
+    /// Returns `true` if this manager keeps the lock for a `min_hold`, although its hold has ended.
+    ///
+    /// The server does not know that a lock is kept, so for locks of other managers it is `false`.
+    #[must_use]
+    pub fn is_kept_here(&self) -> bool {
+        self.kept
     }
 
     /// Returns `true` if the value is not of this library: another library's lock, or no lock at

@@ -8,6 +8,7 @@ use crate::backend::memory::MemoryStore;
 use crate::backend::redis;
 use crate::builder::Builder;
 use crate::config::Settings;
+use crate::config::call_overrides::CallOverrides;
 use crate::config::url::{ConnectSpec, Endpoint};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -17,6 +18,7 @@ use crate::lock::Lock;
 use crate::lock_info::LockInfo;
 use crate::options::Options;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
+use crate::telemetry;
 use crate::timer;
 
 /// Owns the connections and the engine for all locks of a process.
@@ -42,6 +44,7 @@ struct ManagerInner {
     engine: Arc<Engine>,
     namespace: String,
     place: String,
+    overrides: Arc<CallOverrides>,
 }
 
 impl LockManager {
@@ -57,6 +60,7 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Dropping the future closes the connection.
+    #[doc(alias = "new")]
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder(url).connect().await
     }
@@ -82,47 +86,52 @@ impl LockManager {
             }
             Endpoint::Redis(server) => {
                 let place = server.to_string();
-                Ok(Self::new(redis::connect(server, &settings).await?, &settings, place))
+                Ok(Self::with_engine(redis::connect(server, &settings).await?, &settings, place))
             }
             Endpoint::Cluster(seeds) => {
                 let place = seeds.to_string();
-                Ok(Self::new(redis::connect_to_cluster(seeds, &settings).await?, &settings, place))
+                Ok(Self::with_engine(redis::connect_to_cluster(seeds, &settings).await?, &settings, place))
             }
             Endpoint::Quorum(voters) => {
                 let place = voters.to_string();
-                Ok(Self::new(redis::connect_to_quorum(voters, &settings).await?, &settings, place))
+                Ok(Self::with_engine(redis::connect_to_quorum(voters, &settings).await?, &settings, place))
             }
             Endpoint::Sentinel(watched) => {
                 let place = watched.to_string();
-                Ok(Self::new(redis::connect_by_sentinels(watched, &settings).await?, &settings, place))
+                Ok(Self::with_engine(
+                    redis::connect_by_sentinels(watched, &settings).await?,
+                    &settings,
+                    place,
+                ))
             }
         }
     }
 
     /// Returns a manager of a store in memory.
     pub(crate) fn in_memory(world: &Arc<MemoryStore>, settings: &Settings) -> Self {
-        Self::new(world.join(settings), settings, "memory".to_owned())
+        Self::with_engine(world.join(settings), settings, "memory".to_owned())
     }
 
     /// Returns a manager of an engine that a test has created.
     #[cfg(test)]
     pub(crate) fn over(engine: Arc<Engine>) -> Self {
-        Self::new(engine, &Settings::default(), "a test".to_owned())
+        Self::with_engine(engine, &Settings::default(), "a test".to_owned())
     }
 
-    fn new(engine: Arc<Engine>, settings: &Settings, place: String) -> Self {
-        let namespace = settings.namespace.clone();
-        Self { shared: Arc::new(ManagerInner { engine, namespace, place }) }
+    fn with_engine(engine: Arc<Engine>, settings: &Settings, place: String) -> Self {
+        let (namespace, overrides) = (settings.namespace.clone(), Arc::clone(&settings.overrides));
+        Self { shared: Arc::new(ManagerInner { engine, namespace, place, overrides }) }
     }
 
     /// Returns the same manager with another namespace.
     #[cfg(feature = "testing")]
     pub(crate) fn in_namespace(&self, namespace: &str) -> Self {
-        let ManagerInner { engine, place, .. } = &*self.shared;
+        let ManagerInner { engine, place, overrides, .. } = &*self.shared;
         let shared = ManagerInner {
             engine: Arc::clone(engine),
             namespace: namespace.to_owned(),
             place: place.clone(),
+            overrides: Arc::clone(overrides),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -131,7 +140,7 @@ impl LockManager {
     ///
     /// An invalid key is reported when the lock is acquired.
     pub fn lock(&self, key: impl IntoLockKey) -> Lock {
-        Lock::new(self.clone(), key.into_lock_key(self.namespace()).map_err(Into::into), Options::new())
+        Lock::new(self.clone(), key.into_lock_key(self.namespace()), Options::new())
     }
 
     /// Releases the lock of `key`, whichever process holds it. Returns `true` if it was held.
@@ -177,7 +186,10 @@ impl LockManager {
         let engine = self.engine();
         engine.in_own_process(Some(&key))?;
         match usable(&key, engine.query(key.name(), Command::Inspect).await)? {
-            Reply::Info(sight) => Ok(sight.map(|sight| LockInfo::new(sight, engine.tokens.process()))),
+            Reply::Info(sight) => {
+                let kept = engine.is_kept(key.name());
+                Ok(sight.map(|sight| LockInfo::new(sight, engine.tokens.process(), kept)))
+            }
             _ => Ok(None),
         }
     }
@@ -204,7 +216,7 @@ impl LockManager {
     pub async fn ready(&self) -> Result<()> {
         let engine = self.engine();
         engine.in_own_process(None)?;
-        if engine.is_closed() {
+        if self.is_shut_down() {
             return Err(Error::Shutdown { key: None });
         }
         let name = self.namespace().into();
@@ -250,10 +262,21 @@ impl LockManager {
     /// are released or the process ends. Call it again to finish.
     pub async fn shutdown(&self, deadline: Duration) {
         self.shared.engine.shutdown(deadline).await;
+        self.shared.overrides.take_unused().for_each(telemetry::override_unused);
+    }
+
+    /// Returns `true` if [`shutdown`](Self::shutdown) was called.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.engine().is_closed()
     }
 
     pub(crate) fn namespace(&self) -> &str {
         &self.shared.namespace
+    }
+
+    /// Returns the options of annotated functions that differ from their attributes.
+    pub(crate) fn overrides(&self) -> &CallOverrides {
+        &self.shared.overrides
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -18,6 +18,7 @@ pub struct Options {
     pub(crate) backoff: RetryPolicy,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
+    pub(crate) min_hold_on: MinHoldOn,
     pub(crate) reentrant: bool,
     pub(crate) on_lost: OnLost,
     pub(crate) release_mode: ReleaseMode,
@@ -41,6 +42,7 @@ impl Options {
             backoff: RetryPolicy::DEFAULT,
             max_hold: None,
             min_hold: None,
+            min_hold_on: MinHoldOn::Always,
             reentrant: true,
             on_lost: OnLost::Abort,
             release_mode: ReleaseMode::Awaited,
@@ -143,6 +145,13 @@ impl Options {
         self
     }
 
+    /// Sets which ends of a hold `min_hold` applies to.
+    #[must_use]
+    pub const fn min_hold_on(mut self, min_hold_on: MinHoldOn) -> Self {
+        self.min_hold_on = min_hold_on;
+        self
+    }
+
     /// Sets whether a call joins a hold of the same key in its call chain.
     ///
     /// If `false`, such a call gets [`Error::Reentrant`].
@@ -170,7 +179,9 @@ impl Options {
         self
     }
 
-    /// Sets the delays between attempts: exponential from `first` to `last`, with full jitter.
+    /// Sets the delays between attempts, which double from `first` to `last`.
+    ///
+    /// The n-th delay is random, from half of `first * 2^n` to all of it, and at most `last`.
     #[must_use]
     pub const fn backoff(mut self, first: Duration, last: Duration) -> Self {
         self.backoff = RetryPolicy::exponential(first, last);
@@ -222,6 +233,21 @@ pub enum OnLost {
     Abort,
     /// Lets the body run to its end and returns its result. The loss is logged.
     Finish,
+}
+
+/// The ends of a hold that [`min_hold`](crate::Lock::min_hold) applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum MinHoldOn {
+    /// Every end: the lock is kept even if the body has failed, panicked, or been dropped.
+    #[default]
+    Always,
+    /// Success only: otherwise the lock is released when the body ends, so that the work can be
+    /// repeated immediately.
+    ///
+    /// A body of the attribute or of [`Lock::try_run`](crate::Lock::try_run) succeeds if it
+    /// completes without an error, and one of [`Lock::run`](crate::Lock::run) if it completes. With
+    /// a guard, [`release`](crate::LockGuard::release) is the success, and dropping it is not.
+    Ok,
 }
 
 /// Whether a call whose body has ended waits for the server's reply to the release.

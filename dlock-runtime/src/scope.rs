@@ -126,29 +126,7 @@ tokio::task_local! {
     static CURRENT: Option<Current>;
 }
 
-/// Passes the locks of the current call on to a future that is spawned.
-///
-/// A spawned task does not inherit the locks of the call that spawns it, because it may outlive
-/// that call. If the body awaits the task, wrap its future: annotated functions in it then join the
-/// body's locks instead of waiting for them for ever.
-///
-/// # Cancel safety
-///
-/// Dropping the future drops the inner one.
-///
-/// # Examples
-///
-/// ```
-/// # use dlock_runtime::{in_current_scope, LockManager};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> dlock_runtime::Result<()> {
-/// # let locks = LockManager::connect("memory://").await?;
-/// # let same = locks.clone();
-/// locks.lock("order:7").run(async |_guard| {
-///     let nested = async move { same.lock("order:7").run(async |_| "joined").await };
-///     tokio::spawn(in_current_scope(nested)).await.expect("the task does not panic")
-/// }).await??;
-/// # Ok(()) }
-/// ```
-pub fn in_current_scope<F: Future>(future: F) -> impl Future<Output = F::Output> {
+/// Runs a future, such as one that is spawned, within the current scope.
+pub(crate) fn with_current_scope<F: Future>(future: F) -> impl Future<Output = F::Output> {
     CURRENT.scope(Scope::current().map(Current::Made), future)
 }

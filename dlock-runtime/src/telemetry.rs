@@ -8,6 +8,7 @@
 //! | `dlock.acquired` | debug | the lock was acquired |
 //! | `dlock.contended` | debug | another call or process held the lock until the call ended |
 //! | `dlock.lost` | error | the lock was lost: written when the body stops, or when a guard is released or dropped; fields `lock.key`, `lock.held_ms`, `lock.cause` |
+//! | `dlock.max_hold_reached` | warn | the same, because `max_hold` has passed: no other call held the lock; without `lock.cause` |
 //! | `dlock.release_failed` | warn | the server did not confirm the release; the lock expires with its lease |
 //! | `dlock.error_suppressed` | error | a function that cannot return an error returned its fallback value for one; if the server was unavailable, limited like `dlock.unavailable` |
 //! | `dlock.ran_without_lock` | error | a body runs without its lock, as `on_unavailable = run` allows |
@@ -20,6 +21,7 @@
 //! | `dlock.namespaces_overlap` | info | two namespaces in use can have the same key, such as `shop` and `shop:eu`; fields `namespace` and `other`; once per manager and pair. See [`keys`](crate::docs::keys#the-name-in-redis) |
 //! | `dlock.tracking_disabled` | info | the server does not send invalidations; once. Renewals confirm holds, and locks of other libraries are checked every `poll_interval` |
 //! | `dlock.driver_panicked` | error | the task that drives the connections panicked, for example in a `tracing` subscriber; it is restarted |
+//! | `dlock.override_unused` | warn | at shutdown: an override names a function that no call of this manager has run |
 //! | `dlock.in_process_only` | warn | a manager of `memory://` was created, which excludes within this process only |
 //!
 //! Events carry fields, never sentences. No event contains a token or a password.
@@ -294,6 +296,16 @@ pub(crate) fn guard_lost(key: &LockKey, loss: Loss) {
 }
 
 fn lost(parent: Option<Id>, key: &LockKey, (cause, held): Loss) {
+    if cause == LossCause::MaxHold {
+        tracing::warn!(
+            name: "dlock.max_hold_reached",
+            target: "dlock",
+            parent: parent,
+            { lock.key = shown(key), lock.held_ms = millis(held) },
+            "dlock.max_hold_reached"
+        );
+        return;
+    }
     tracing::error!(
         name: "dlock.lost",
         target: "dlock",
@@ -344,6 +356,11 @@ pub(crate) fn not_listening(namespace: &str, reason: &str) {
             "dlock.subscribe_failed"
         );
     });
+}
+
+/// Records that no call has used the override of the function `name`.
+pub(crate) fn override_unused(name: &str) {
+    tracing::warn!(name: "dlock.override_unused", target: "dlock", name, "dlock.override_unused");
 }
 
 /// Records that two namespaces in use can have a key in common.

@@ -282,3 +282,45 @@ async fn every_server_is_reached_over_tls() {
     let over_tls = |port: &u16| fleet.server(*port).command_count("evalsha") > 0;
     assert!(fleet.masters().iter().all(over_tls));
 }
+
+#[tokio::test]
+async fn a_lazy_manager_finds_its_cluster_later() {
+    let fleet = ClusterFleet::start();
+    fleet.servers().iter().for_each(RedisServer::pause);
+    let locks = connect(&fleet.url_with("?connect=lazy")).await.expect("it waits for no server");
+
+    let tried = locks.lock("order:7").acquire().await;
+    let waiter = tokio::spawn(locks.lock("order:7").wait(LONG).acquire());
+    fleet.servers().iter().for_each(RedisServer::resume);
+    let waited = within(LONG, "the cluster", waiter).await.expect("no panic");
+
+    let Err(Error::Unavailable { reason, .. }) = tried else { panic!("{tried:?}") };
+    assert!(reason.contains("has not been found yet"), "{reason}");
+    waited.expect("the cluster is up").release().await.expect("it is held");
+    assert!(locks.ready().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_call_right_after_a_lazy_start_waits_for_the_cluster() {
+    let fleet = ClusterFleet::start();
+
+    for attempt in 0..5 {
+        let locks = connect(&fleet.url_with("?connect=lazy")).await.expect("it is up");
+        let acquired = locks.lock("order:7").acquire().await;
+        assert!(acquired.is_ok(), "attempt {attempt}: {acquired:?}");
+        acquired.expect("it was acquired").release().await.expect("it is held");
+    }
+}
+
+#[tokio::test]
+async fn a_lazy_manager_of_a_cluster_reports_what_is_wrong_to_its_calls() {
+    let server = RedisServer::start();
+    let url = format!("redis+cluster://127.0.0.1:{}?connect=lazy", server.port());
+    let locks = connect(&url).await.expect("it waits for no server");
+
+    for _ in 0..2 {
+        let refused = locks.lock("order:7").acquire().await.map(drop);
+        let Err(Error::Unavailable { reason, .. }) = refused else { panic!("{refused:?}") };
+        assert!(reason.contains("write `redis://host:port`"), "{reason}");
+    }
+}

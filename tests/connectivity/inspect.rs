@@ -99,3 +99,20 @@ async fn inspect_of_a_list_or_a_stopped_server_is_an_error() {
     assert!(matches!(invalid, Err(Error::InvalidKey { .. })), "{invalid:?}");
     assert!(matches!(gone, Err(Error::Unavailable { .. })), "{gone:?}");
 }
+
+#[tokio::test]
+async fn a_lock_that_is_kept_after_its_hold_is_shown_as_kept() {
+    let server = RedisServer::start();
+    let [_, [manager, other]] = worlds(&server).await;
+    let lock = manager.lock("job").min_hold(LONG);
+
+    let held = lock.acquire().await.expect("the lock is free");
+    let during = manager.inspect("job").await.expect("it replies").expect("it is held");
+    held.release().await.expect("it is held");
+    let after = manager.inspect("job").await.expect("it replies").expect("it is kept");
+    let elsewhere = other.inspect("job").await.expect("it replies").expect("it is kept");
+
+    assert!(during.is_held_here() && !during.is_kept_here(), "{during:?}");
+    assert!(after.is_held_here() && after.is_kept_here(), "{after:?}");
+    assert!(!elsewhere.is_held_here() && !elsewhere.is_kept_here(), "{elsewhere:?}");
+}

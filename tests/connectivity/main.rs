@@ -1,8 +1,9 @@
 //! Connections to a server, and inspection of its locks: TLS, Unix sockets, changing credentials,
-//! readiness.
+//! readiness, lazy starts.
 
 mod credentials;
 mod inspect;
+mod lazy;
 mod missing_commands;
 mod readiness;
 mod tls;

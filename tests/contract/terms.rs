@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dlock_runtime::{Error, Lock, LockGuard, LossCause, OnLost};
+use dlock_runtime::testing::errors;
+use dlock_runtime::{Error, Lock, LockGuard, LossCause, MinHoldOn, OnLost};
 use dlock_tests::contract;
 use dlock_tests::world::World;
 use tokio::sync::oneshot;
@@ -28,6 +29,7 @@ contract![
     a_single_try_returns_the_rest_of_min_hold,
     an_elapsed_min_hold_has_no_effect,
     min_hold_applies_after_error_panic_and_cancellation,
+    min_hold_on_ok_applies_only_after_success,
     min_hold_applies_after_max_hold,
     min_hold_does_not_affect_the_holder_of_a_stolen_lock,
     min_hold_applies_after_a_shutdown,
@@ -290,6 +292,38 @@ async fn min_hold_applies_after_error_panic_and_cancellation(world: World) {
     for key in ["failed", "panicked", "cancelled", "dropped"] {
         assert!(is_held(&world, key).await, "{key}");
     }
+}
+
+async fn min_hold_on_ok_applies_only_after_success(world: World) {
+    let manager = world.manager().await;
+    let of = |key| manager.lock(key).lease(LEASE).min_hold(LONG).min_hold_on(MinHoldOn::Ok);
+
+    let failed = of("failed").try_run(async |_guard| Err::<(), Error>(not_placed())).await;
+    let panics = of("panicked");
+    let panicked =
+        tokio::spawn(async move { panics.run(async |_guard| panic!("the body's own panic")).await });
+    let panicked = panicked.await;
+    let cancelled = tokio::time::timeout(LEASE / 2, never(&of("cancelled"))).await;
+    drop(of("dropped").acquire().await);
+    let succeeded = of("succeeded").try_run(async |_guard| Ok::<(), Error>(())).await;
+    let completed = of("completed").run(async |_guard| Err::<(), Error>(not_placed())).await;
+    let released = of("released").acquire().await.expect("it is free").release().await;
+    // Longer than the lease: only the rest of `min_hold` keeps a lock.
+    world.let_pass(LEASE * 2).await;
+
+    assert!(failed.is_err() && panicked.is_err() && cancelled.is_err());
+    assert!(succeeded.is_ok() && completed.is_ok() && released.is_ok());
+    for key in ["failed", "panicked", "cancelled", "dropped"] {
+        assert!(!is_held(&world, key).await, "{key}");
+    }
+    for key in ["succeeded", "completed", "released"] {
+        assert!(is_held(&world, key).await, "{key}");
+    }
+}
+
+/// An error of a body.
+fn not_placed() -> Error {
+    errors::config("order", "it is not placed")
 }
 
 async fn min_hold_applies_after_max_hold(world: World) {

@@ -268,3 +268,18 @@ async fn withdrawals_at_expiry_do_not_extend_a_key() {
         assert!(!outlives, "{key}: {left:?}");
     }
 }
+
+#[tokio::test]
+async fn fencing_counter_expires_after_its_ttl_from_its_last_use() {
+    let server = RedisServer::start();
+    for (option, seconds) in [("", 7 * 24 * 3_600), ("?fence_ttl=1h", 3_600)] {
+        let manager = LockManager::connect(&server.url_with(option)).await.expect("the server is up");
+
+        let guard = manager.lock("order:7").acquire().await.expect("the lock is free");
+        guard.fencing_token().await.expect("it is held");
+        let ttl = server.call(&["TTL", "{dlock:order:7}##token"]).integer();
+        guard.release().await.expect("it is held");
+
+        assert!(ttl.is_some_and(|ttl| (seconds - 60..=seconds).contains(&ttl)), "{option}: {ttl:?}");
+    }
+}

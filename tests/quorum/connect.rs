@@ -179,3 +179,18 @@ async fn the_documented_user_may_do_all_that_a_quorum_needs() {
     // No waiter polls within this time, so this one was woken by a message.
     assert!(within(SOON, "the waiter", waiter).await.expect("it does not panic").is_ok());
 }
+
+#[tokio::test]
+async fn a_lazy_manager_of_a_quorum_connects_later() {
+    let mut fleet = QuorumFleet::start(3).await;
+    fleet.befall(&[0, 1, 2], Fate::Frozen);
+    let locks = LockManager::connect(&fleet.url_with("&connect=lazy")).await.expect("it waits for no server");
+
+    let tried = locks.lock("order:7").acquire().await;
+    let waiter = tokio::spawn(locks.lock("order:7").wait(SOON).acquire());
+    fleet.heal(&[0, 1, 2], Fate::Frozen);
+    let waited = within(SOON, "a majority", waiter).await.expect("no panic");
+
+    assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
+    waited.expect("a majority is up").release().await.expect("it is held");
+}

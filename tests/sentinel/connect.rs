@@ -136,3 +136,20 @@ async fn documented_users_suffice_for_sentinels_and_locks() {
 
     assert!(manager.lock("order:7").acquire().await.is_ok());
 }
+
+#[tokio::test]
+async fn a_lazy_manager_finds_its_primary_later() {
+    let master = RedisServer::start();
+    let sentinel = start_sentinel(master.port());
+    sentinel.pause();
+    let url = format!("redis+sentinel://127.0.0.1:{}/{MASTER}?connect=lazy", sentinel.port());
+    let locks = connect(&url).await.expect("it waits for no sentinel");
+
+    let tried = locks.lock("order:7").acquire().await;
+    let waiter = tokio::spawn(locks.lock("order:7").wait(SOON).acquire());
+    sentinel.resume();
+    let waited = within(SOON, "the primary", waiter).await.expect("no panic");
+
+    assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
+    waited.expect("the sentinel replies").release().await.expect("it is held");
+}

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use dlock_runtime::testing::TestLocks;
-use dlock_runtime::{Error, LockManager, distributed_lock};
+use dlock_runtime::{Error, LockManager, distributed_lock, in_current_scope, with_manager};
 
 use crate::{KEY, LONG, order, patient_order};
 
@@ -35,6 +35,37 @@ async fn locks_of_a_task_precede_installed_ones() {
 
     assert!(placed.iter().all(Result::is_ok), "{placed:?}");
     assert_eq!([&first, &last, &task].map(|locks| locks.acquisitions(KEY)), [1; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn manager_is_that_of_the_task_then_of_the_runtime() {
+    let [runtime, task] = [(); 2].map(|()| TestLocks::new());
+    let chosen = || dlock_runtime::manager().map(|locks| locks.id());
+
+    let none = chosen();
+    let _installed = runtime.install();
+    let of_runtime = chosen();
+    let of_task = task.run(async { chosen() }).await;
+
+    assert!(matches!(none, Err(Error::NotInstalled { .. })), "{none:?}");
+    assert_eq!(of_runtime.ok(), Some(runtime.manager().id()));
+    assert_eq!(of_task.ok(), Some(task.manager().id()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn spawned_tasks_inherit_the_manager_only_with_in_current_scope() {
+    let locks = TestLocks::new();
+
+    let (bare, wrapped) = with_manager(locks.manager(), async {
+        let bare = tokio::spawn(order(7, Duration::ZERO));
+        let wrapped = tokio::spawn(in_current_scope(order(7, Duration::ZERO)));
+        (bare.await.expect("no panic"), wrapped.await.expect("no panic"))
+    })
+    .await;
+
+    assert!(matches!(bare, Err(Error::NotInstalled { .. })), "{bare:?}");
+    assert!(wrapped.is_ok(), "{wrapped:?}");
+    assert_eq!(locks.acquisitions(KEY), 1);
 }
 
 #[test]

@@ -12,6 +12,11 @@ async fn an_at_least_over_a_fixed_lease() -> Result<(), Error> {
     Ok(())
 }
 
+#[distributed_lock(key = "a", min_hold_on = ok)]
+async fn an_end_of_no_min_hold() -> Result<(), Error> {
+    Ok(())
+}
+
 #[distributed_lock(key = "a", keys = ["a", "b"])]
 async fn a_key_and_keys() -> Result<(), Error> {
     Ok(())

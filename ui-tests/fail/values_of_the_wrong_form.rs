@@ -27,6 +27,11 @@ async fn on_lost() -> Result<(), Error> {
     Ok(())
 }
 
+#[distributed_lock(key = "a", min_hold = "1m", min_hold_on = success)]
+async fn min_hold_on() -> Result<(), Error> {
+    Ok(())
+}
+
 #[distributed_lock(key = "a", on_unavailable = "run")]
 async fn on_unavailable() -> Result<(), Error> {
     Ok(())

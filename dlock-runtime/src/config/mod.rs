@@ -1,7 +1,9 @@
 //! The options of a manager, their defaults, and their bounds.
 //!
-//! See `url` for options in a URL, and `builder` for their setters.
+//! See `url` for options in a URL, `builder` for their setters, and `call_overrides` for options of
+//! annotated functions that an operator changes by name.
 
+pub(crate) mod call_overrides;
 #[cfg(feature = "tls")]
 pub(crate) mod certificate_reader;
 pub(crate) mod certificates;
@@ -16,8 +18,10 @@ mod suggest;
 pub(crate) mod url;
 mod url_parts;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::call_overrides::CallOverrides;
 use crate::config::certificates::Certificates;
 use crate::credentials::CredentialsProvider;
 use crate::error::Result;
@@ -34,8 +38,14 @@ pub(crate) struct Settings {
     pub(crate) publish: Publish,
     pub(crate) lease: Duration,
     pub(crate) connect_timeout: Duration,
+    /// How long an unused fencing counter lives.
+    pub(crate) fence_ttl: Duration,
+    /// Whether the manager starts without waiting for its first connection.
+    pub(crate) lazy: bool,
     pub(crate) rules: ProtocolConfig,
     pub(crate) certificates: Certificates,
+    /// The options of annotated functions that differ from their attributes.
+    pub(crate) overrides: Arc<CallOverrides>,
     /// The callback that supplies the user and the password instead of the URL.
     pub(crate) credentials: Option<CredentialsProvider>,
 }
@@ -48,8 +58,11 @@ impl Default for Settings {
             publish: Publish::Auto,
             lease: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
+            fence_ttl: FENCE_TTL,
+            lazy: false,
             rules: ProtocolConfig { tracking: true, ..ProtocolConfig::DEFAULT },
             certificates: Certificates::default(),
+            overrides: Arc::default(),
             credentials: None,
         }
     }
@@ -70,6 +83,14 @@ impl Settings {
         from(100, "grant_lease", self.rules.grant_lease)?;
         from(0, "handoff_budget", self.rules.handoff_budget)?;
         from(5, "poll_interval", self.rules.poll_interval)?;
+        if !(SHORTEST_FENCE_TTL..=LONGEST_FENCE_TTL).contains(&self.fence_ttl) {
+            let problem = format!("{:?} is not between 1 minute and 365 days", self.fence_ttl);
+            return Err(config("fence_ttl", problem));
+        }
+        if self.layout == Layout::Redisson && self.fence_ttl != FENCE_TTL {
+            let problem = "the counters of Redisson's layout have no time to live: leave it out";
+            return Err(config("fence_ttl", problem));
+        }
         if self.layout == Layout::Redisson && self.rules.yield_to_foreign {
             let problem =
                 "clients of the `SET NX` family cannot share locks with Redisson's layout: leave it out";
@@ -98,6 +119,16 @@ pub(crate) const fn is_namespace(text: &str) -> bool {
     }
     true
 }
+
+/// A fencing counter that is unused for this time expires. It restarts above every token that it
+/// issued, unless the server's clock has stepped back.
+const FENCE_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// A clock that is set by hand rarely steps back by more.
+const SHORTEST_FENCE_TTL: Duration = Duration::from_secs(60);
+
+/// The bound of a lease.
+const LONGEST_FENCE_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Longer than any useful timeout, and far below the point where a sum of durations overflows.
 const LONGEST: Duration = Duration::from_secs(60);

@@ -8,8 +8,9 @@
 //!          | "redis+quorum://" ..       see `quorum`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
-//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "handoff_budget" | "poll_interval" ) "=" duration
+//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "handoff_budget" | "poll_interval" | "fence_ttl" ) "=" duration
 //!          | "yield_to_foreign=" ( "on" | "off" )
+//!          | "connect=" ( "eager" | "lazy" )
 //!          | "replica_acks=" number      not of memory, nor of a quorum
 //!          | "tracking=" ( "on" | "off" )
 //!          | ( "tls_ca" | "tls_cert" | "tls_key" ) "=" path             of rediss
@@ -199,6 +200,8 @@ fn settings(url: &Url) -> Result<Settings> {
             "lease" => settings.lease = time()?,
             "response_timeout" => settings.rules.response_timeout = time()?,
             "connect_timeout" => settings.connect_timeout = time()?,
+            "fence_ttl" => settings.fence_ttl = time()?,
+            "connect" => settings.lazy = one_of(&name, &value, &[("eager", false), ("lazy", true)])?,
             "grant_lease" => settings.rules.grant_lease = time()?,
             "handoff_budget" => settings.rules.handoff_budget = time()?,
             "poll_interval" => settings.rules.poll_interval = time()?,
@@ -273,13 +276,15 @@ fn one_of<T: Copy>(name: &str, value: &str, all: &[(&str, T)]) -> Result<T> {
     })
 }
 
-const OPTIONS: [&str; 16] = [
+const OPTIONS: [&str; 18] = [
     "namespace",
     "layout",
     "publish",
     "lease",
     "response_timeout",
     "connect_timeout",
+    "connect",
+    "fence_ttl",
     "grant_lease",
     "handoff_budget",
     "poll_interval",
@@ -391,6 +396,17 @@ mod tests {
             let refused = parse(&format!("redis://host?{option}")).expect_err("the name is old").to_string();
             assert!(refused.contains(new), "{option}: {refused}");
         }
+    }
+
+    #[test]
+    fn the_way_to_connect_is_read() {
+        let lazy = |url| parse(url).map(|target| target.settings.lazy).ok();
+
+        assert_eq!(lazy("redis://host"), Some(false));
+        assert_eq!(lazy("redis+cluster://h1,h2?connect=eager"), Some(false));
+        assert_eq!(lazy("redis://host?connect=lazy"), Some(true));
+        let refused = parse("redis://host?connect=later").expect_err("it is neither").to_string();
+        assert!(refused.contains("`eager`, `lazy`"), "{refused}");
     }
 
     #[test]

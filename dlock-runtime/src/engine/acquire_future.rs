@@ -75,7 +75,7 @@ impl AcquireFuture {
         let retry_state = RetryState::new(started, limits, engine.tokens.draw());
         let nested = scope.and_then(|scope| Scope::of_key(scope, engine, &acquisition.key)).cloned();
         // Before anything can unwind, since its drop leaves the queue.
-        let held = Some(HoldGuard::new(engine, acquisition, nested));
+        let held = Some(HoldGuard::new(engine, acquisition, nested, options.min_hold_on));
         let mut waiting = Self { held, started, wait: None, timer: LossTimer::default() };
         let Some(held) = &waiting.held else { unreachable!("it was set above") };
         let (acquisition, nested) = held.acquisition();

@@ -12,6 +12,7 @@ use crate::engine::acquisition::{AcquisitionRef, AcquisitionState, Observer, Sha
 use crate::engine::release_completion::{PendingRelease, ReleaseReport, ReleasedBy};
 use crate::error::{Error, LossCause};
 use crate::key::LockKey;
+use crate::options::MinHoldOn;
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::key_state::KeyState;
 use crate::scope::Scope;
@@ -34,6 +35,10 @@ pub(crate) struct HoldGuard {
     released: AtomicBool,
     /// Whether a body runs under it, or may.
     has_body: bool,
+    /// Whether `min_hold` does not apply to its end: it depends on success, which was not recorded.
+    ///
+    /// It orders nothing, so loom need not know of it: only the holder reads and writes it.
+    waives_min_hold: std::sync::atomic::AtomicBool,
     /// Whether no call reports its loss, so that the drop does.
     pub(crate) is_detached: bool,
     /// How long the call waited for it, in milliseconds.
@@ -42,10 +47,27 @@ pub(crate) struct HoldGuard {
 
 impl HoldGuard {
     /// Creates the guard of an acquisition that may still wait.
-    pub(super) fn new(engine: &Arc<Engine>, acquisition: AcquisitionRef, nested: Option<Arc<Scope>>) -> Self {
-        let engine = Arc::clone(engine);
-        let released = AtomicBool::new(false);
-        Self { engine, acquisition, nested, released, has_body: true, is_detached: false, waited: 0 }
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        acquisition: AcquisitionRef,
+        nested: Option<Arc<Scope>>,
+        min_hold_on: MinHoldOn,
+    ) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            acquisition,
+            nested,
+            released: AtomicBool::new(false),
+            has_body: true,
+            waives_min_hold: (min_hold_on == MinHoldOn::Ok).into(),
+            is_detached: false,
+            waited: 0,
+        }
+    }
+
+    /// Records that the work under the hold has succeeded, so that `min_hold` applies to its end.
+    pub(crate) fn record_success(&self) {
+        self.waives_min_hold.store(false, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Records how long the call waited for it.
@@ -188,7 +210,9 @@ impl HoldGuard {
             return PendingRelease::Done;
         }
         if self.nested.is_none() {
-            return self.engine.release(&self.acquisition, self.has_body, by, report, now);
+            // Without a body, `min_hold` does not apply either.
+            let is_kept = self.has_body && !self.waives_min_hold.load(std::sync::atomic::Ordering::Relaxed);
+            return self.engine.release(&self.acquisition, is_kept, by, report, now);
         }
         self.engine.with_key_now(now, self.acquisition.key.name(), |key_state, cx| {
             key_state.leave(&self.acquisition, cx)

@@ -272,8 +272,8 @@ impl Engine {
 
     /// Releases the lock that `acquisition` holds or has lost, at `now`.
     ///
-    /// `ran`: a body may have run under it. `by`: what releases it. Sends nothing to the server if
-    /// the lock is handed off to another task of this process.
+    /// `ran`: a body may have run under it, so that `min_hold` applies. `by`: what releases it.
+    /// Sends nothing to the server if the lock is handed off to another task of this process.
     pub(crate) fn release(
         &self,
         acquisition: &AcquisitionRef,
@@ -484,6 +484,13 @@ impl Engine {
     pub(crate) fn is_tracking(&self, name: &Name) -> bool {
         let (shard, hash) = self.shards.of_key(name);
         shard.read(|slots| slots.table.get(name, hash).is_some())
+    }
+
+    /// Returns `true` if this process keeps the lock of `name` for a `min_hold`, and does not hold
+    /// it.
+    pub(crate) fn is_kept(&self, name: &Name) -> bool {
+        let (shard, hash) = self.shards.of_key(name);
+        shard.read(|slots| slots.table.get(name, hash).is_some_and(KeyState::is_kept))
     }
 
     /// Runs what is due by `now`, and returns the next deadline.

@@ -1,15 +1,14 @@
 //! actix-web: errors as responses, and extractors as parts of a key.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ContentType, RETRY_AFTER};
+use actix_web::http::header::ContentType;
 use actix_web::web::{Data, Form, Json, Path, Query, ReqData};
 use actix_web::{HttpResponse, ResponseError};
 
-use super::{extractors, public_text, responses, retry_after_seconds};
+use super::{extractors, public_text, responses};
 use crate::error::Error;
 
-/// Responds with [`Error::http_status`], a short text for the client, and `Retry-After` if
-/// [`Error::retry_after`] is `Some`.
+/// Responds with [`Error::http_status`], [`Error::client_message`], and [`Error::headers`].
 ///
 /// The text contains no key and no server. Middleware can read the error itself from
 /// `HttpResponse::error`.
@@ -20,8 +19,8 @@ impl ResponseError for Error {
 
     fn error_response(&self) -> HttpResponse {
         let mut response = HttpResponse::build(self.status_code());
-        if let Some(seconds) = retry_after_seconds(self) {
-            response.insert_header((RETRY_AFTER, seconds));
+        for header in self.headers() {
+            response.insert_header(header);
         }
         response.content_type(ContentType::plaintext()).body(public_text(self))
     }

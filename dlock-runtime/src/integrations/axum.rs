@@ -2,24 +2,24 @@
 
 use axum::Extension;
 use axum::extract::{Form, Json, Path, Query, State};
-use axum::http::header::RETRY_AFTER;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::{extractors, public_text, responses, retry_after_seconds};
+use super::{extractors, public_text, responses};
 use crate::error::Error;
 use crate::telemetry;
 
-/// Responds with [`Error::http_status`], a short text for the client, and `Retry-After` if
-/// [`Error::retry_after`] is `Some`.
+/// Responds with [`Error::http_status`], [`Error::client_message`], and [`Error::headers`].
 ///
 /// The text contains no key and no server. A layer can read the error itself from the extensions of
 /// the response.
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let mut response = (status(&self), public_text(&self)).into_response();
-        if let Some(seconds) = retry_after_seconds(&self) {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        for (name, value) in self.headers() {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+                response.headers_mut().insert(name, value);
+            }
         }
         response.extensions_mut().insert(self);
         response

@@ -19,24 +19,9 @@ use crate::error::Error;
 use crate::telemetry;
 
 /// Returns the text for the client, and logs the error.
-///
-/// One text per status: clients must not see keys, servers, and causes.
 fn public_text(error: &Error) -> &'static str {
     telemetry::answered(error);
-    match error.http_status() {
-        400 => "a value in the request is empty or cannot be used",
-        409 => "another request is working on this: try again in a moment",
-        503 => "the service cannot do this right now: try again in a moment",
-        _ => "the request could not be completed",
-    }
-}
-
-/// Returns the value of `Retry-After` (RFC 9110, section 10.2.3): whole seconds, rounded up, at
-/// least one.
-#[cfg(any(feature = "actix", feature = "axum"))]
-fn retry_after_seconds(error: &Error) -> Option<u64> {
-    let after = error.retry_after()?;
-    Some(after.as_secs() + u64::from(after.subsec_nanos() > 0))
+    error.client_message()
 }
 
 /// Implements `KeyPart` for extractors: each writes its inner value.
@@ -78,21 +63,3 @@ macro_rules! responses {
 }
 #[cfg(any(feature = "actix", feature = "axum"))]
 use responses;
-
-#[cfg(all(test, any(feature = "actix", feature = "axum")))]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::key::LockKey;
-
-    #[test]
-    fn a_part_of_a_second_is_a_whole_one_to_wait() {
-        let key = LockKey::new("order:7").expect("a key");
-        let live = Some(Duration::from_millis(300));
-
-        let contended = Error::Contended { key, attempts: 1, waited: Duration::ZERO, retry_after: live };
-
-        assert_eq!(retry_after_seconds(&contended), Some(1));
-    }
-}

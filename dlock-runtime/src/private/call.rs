@@ -8,6 +8,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 
@@ -105,6 +106,8 @@ impl Callsite {
 pub struct Call {
     site: &'static Callsite,
     manager: Option<LockManager>,
+    /// The options if they differ from those of the site.
+    options: Option<Box<Options>>,
     /// `None` until it is set, and if no manager is installed.
     key: Option<std::result::Result<LockKey, Box<Error>>>,
     telemetry: CallSpan,
@@ -115,7 +118,7 @@ impl Call {
     /// Begins a call that uses the installed manager.
     #[must_use]
     pub fn new(site: &'static Callsite) -> Self {
-        Self::begin(crate::global::current().ok(), site)
+        Self::begin(crate::global::manager().ok(), site)
     }
 
     /// Begins a call that uses `manager`.
@@ -125,7 +128,47 @@ impl Call {
     }
 
     fn begin(manager: Option<LockManager>, site: &'static Callsite) -> Self {
-        Self { site, manager, key: None, telemetry: CallSpan::none(), guard: OnceCell::new() }
+        Self { site, manager, options: None, key: None, telemetry: CallSpan::none(), guard: OnceCell::new() }
+    }
+
+    /// Sets the lease of this call.
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        self.change(|options| options.lease = Some(lease))
+    }
+
+    /// Sets how long this call waits.
+    #[must_use]
+    pub fn wait(self, wait: Duration) -> Self {
+        self.change(|options| options.wait = Some(wait))
+    }
+
+    /// Sets the number of retries of this call.
+    #[must_use]
+    pub fn retry(self, retry: u32) -> Self {
+        self.change(|options| options.retry = retry)
+    }
+
+    /// Sets the maximum duration of this call's hold.
+    #[must_use]
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        self.change(|options| options.max_hold = Some(max_hold))
+    }
+
+    /// Sets the minimum time of this call's hold.
+    #[must_use]
+    pub fn min_hold(self, min_hold: Duration) -> Self {
+        self.change(|options| options.min_hold = Some(min_hold))
+    }
+
+    fn change(mut self, change: impl FnOnce(&mut Options)) -> Self {
+        change(self.options.get_or_insert_with(|| Box::new(self.site.options)));
+        self
+    }
+
+    /// Returns the options of this call.
+    fn options(&self) -> &Options {
+        self.options.as_deref().unwrap_or(&self.site.options)
     }
 
     /// Starts the key of this call.
@@ -133,9 +176,16 @@ impl Call {
         KeyBuilder::new(self.namespace())
     }
 
-    /// Sets the key of this call. [`run`](Self::run) reports an invalid one.
+    /// Sets the key of this call, and applies the overrides of the manager, which take precedence
+    /// over all options. [`run`](Self::run) reports an invalid key.
     #[must_use]
-    pub fn key(self, key: impl IntoLockKey) -> Self {
+    pub fn key(mut self, key: impl IntoLockKey) -> Self {
+        let changes = self.manager.as_ref().and_then(|manager| manager.overrides().changes(self.site.name));
+        if let Some(changes) = changes {
+            let mut options = *self.options();
+            changes.apply(&mut options);
+            self.options = Some(Box::new(options));
+        }
         let key = self
             .manager
             .as_ref()
@@ -191,6 +241,17 @@ impl Call {
         }
     }
 
+    /// Polls a body, and records whether it has succeeded, for `min_hold_on = ok`.
+    pub async fn with_success<F: Future>(&self, body: F, is_error: impl Fn(&F::Output) -> bool) -> F::Output {
+        let value = body.await;
+        if !is_error(&value)
+            && let Some(held) = self.guard().held()
+        {
+            held.record_success();
+        }
+        value
+    }
+
     /// Records an error that another value replaces, because the return type cannot carry it.
     ///
     /// It logs the error, unless it is contention, which is expected.
@@ -205,13 +266,13 @@ impl Call {
 
     fn entering(&self) -> Option<Acquiring> {
         let (manager, key) = (self.manager.as_ref()?, self.key.as_ref()?);
-        Some(Acquiring::new(manager, key, &self.site.options))
+        Some(Acquiring::new(manager, key, self.options()))
     }
 
     /// Polls the acquisition. If it succeeds, the guard is set.
     fn poll_entering(&self, entering: &mut Option<Acquiring>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let Some(entering) = entering else { return Poll::Ready(Err(Error::NotInstalled {})) };
-        let guard = match (ready!(entering.poll(&self.site.options, &self.telemetry, cx)), &self.key) {
+        let guard = match (ready!(entering.poll(self.options(), &self.telemetry, cx)), &self.key) {
             (Err(error), Some(Ok(key))) if error.is_unavailable() && self.site.runs_unlocked => {
                 self.telemetry.ran_without_lock(key, &error);
                 LockGuard::unlocked(key.clone(), *error)
@@ -287,7 +348,7 @@ where
                 CallState::Running(running) => {
                     let on_lost = call.site.options.on_lost;
                     let ended = ready!(running.poll(body.as_mut(), on_lost, seen, telemetry, cx));
-                    let options = &call.site.options;
+                    let options = call.options();
                     *step = CallState::Releasing(Releasing::new(running.held(), ended, options, telemetry));
                 }
                 CallState::Releasing(leaving) => match ready!(leaving.poll(telemetry, cx)) {

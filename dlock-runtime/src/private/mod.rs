@@ -16,7 +16,7 @@ pub use return_types::{
 
 pub use crate::body::Body;
 use crate::key::{AsLockKey, IntoLockKey, InvalidKey, LockKey};
-pub use crate::options::{OnLost, Options, ReleaseMode};
+pub use crate::options::{MinHoldOn, OnLost, Options, ReleaseMode};
 
 /// A whole key that is the same in every call. Text in it that looks like a placeholder is an
 /// error.

@@ -167,6 +167,12 @@ impl<R: ReportsLockError> Completed<'_, R> {
     pub fn stands_after_a_loss(&self) -> bool {
         self.0.0.is_error()
     }
+
+    /// Returns `true` if the value is an error.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.0.0.is_error()
+    }
 }
 
 impl<'a, R> Deref for Completed<'a, R> {
@@ -182,6 +188,12 @@ impl<R> CompletedAlone<'_, R> {
     #[must_use]
     pub const fn stands_after_a_loss(&self) -> bool {
         true
+    }
+
+    /// Returns `false`: the type is not known to have errors.
+    #[must_use]
+    pub const fn is_error(&self) -> bool {
+        false
     }
 }
 

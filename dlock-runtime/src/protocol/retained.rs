@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::protocol::command::{Command, FailureKind, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::hold::ResidualHold;
-use crate::protocol::key_state::{EventContext, KeyState};
+use crate::protocol::key_state::{EventContext, KeyPhase, KeyState};
 use crate::protocol::renewal;
 use crate::token::Token;
 
@@ -119,6 +119,12 @@ impl<A: Clone + PartialEq> KeyState<A> {
         let keeps = ran && ctx.now < kept_until;
         let command = if keeps { self.keep(token, kept_until, ctx.now) } else { Command::Release };
         ctx.send(token, command);
+    }
+
+    /// Returns `true` if the key is retained for a `min_hold`, and this process has no other hold.
+    pub(crate) fn is_kept(&self) -> bool {
+        let is_kept = self.queue.retained().iter().any(|kept| kept.reason == RetainReason::MinHold);
+        is_kept && !matches!(self.phase, KeyPhase::Held(_))
     }
 
     /// Returns `true` if the key is retained under `token`.

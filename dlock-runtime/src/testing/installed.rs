@@ -18,7 +18,7 @@ static INSTALLED: Mutex<Vec<(runtime::Id, LockManager)>> = Mutex::new(Vec::new()
 /// Returned by [`TestLocks::install`](crate::testing::TestLocks::install). Dropping it uninstalls
 /// the locks.
 #[derive(Debug)]
-#[must_use = "the locks are uninstalled when this is dropped"]
+#[must_use = "bind it, as in `let _installed = ..`: dropping it uninstalls the locks, and `let _ = ..` drops it immediately"]
 pub struct Installed {
     runtime: runtime::Id,
     manager: LockManager,

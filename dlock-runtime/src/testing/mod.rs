@@ -2,8 +2,10 @@
 //! guide](crate::docs::testing).
 //!
 //! [`TestLocks`] is a store of locks in memory, as `memory://` is, that a test controls. It needs
-//! the feature `testing`, which belongs in `[dev-dependencies]`.
+//! the feature `testing`, which belongs in `[dev-dependencies]`. [`errors`] returns lock errors for
+//! tests of code that maps them.
 
+pub mod errors;
 pub(crate) mod installed;
 mod outage;
 pub(crate) mod recorder;

@@ -7,7 +7,7 @@ use crate::testing::TestLocks;
 
 /// An outage that a test simulates; see [`TestLocks::outage`]. It ends when it is dropped.
 #[derive(Debug)]
-#[must_use = "the outage ends when this is dropped"]
+#[must_use = "bind it, as in `let outage = ..`: dropping it ends the outage, and `let _ = ..` drops it immediately"]
 pub struct Outage {
     locks: TestLocks,
 }

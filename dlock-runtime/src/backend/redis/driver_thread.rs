@@ -16,12 +16,22 @@ use crate::telemetry;
 /// Receives the outcome of the first attempt to connect.
 pub(super) type First = oneshot::Sender<std::result::Result<(), Failure>>;
 
-/// Starts a driver on its own thread.
+/// Returns the receiver of the first attempt to connect. If the start is `lazy`, it has received
+/// success, and the attempt is one of any number.
+fn awaited(first: First, lazy: bool) -> Option<First> {
+    if lazy {
+        let _ = first.send(Ok(()));
+        return None;
+    }
+    Some(first)
+}
+
+/// Starts a driver on its own thread. If the start is `lazy`, it does not depend on a connection.
 ///
 /// # Errors
 ///
 /// Fails if the thread cannot be created.
-pub(super) fn on_a_thread(driver: Arc<Driver>, first: First) -> std::result::Result<(), Failure> {
+pub(super) fn on_a_thread(driver: Arc<Driver>, first: First, lazy: bool) -> std::result::Result<(), Failure> {
     let thread = std::thread::Builder::new().name("dlock-io".to_owned()).spawn(move || {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -32,7 +42,7 @@ pub(super) fn on_a_thread(driver: Arc<Driver>, first: First) -> std::result::Res
             }
         };
         driver.shared.runtimes.set_own(runtime.handle().clone());
-        let mut first = Some(first);
+        let mut first = awaited(first, lazy);
         // Runs as a spawned task: the future inside `block_on` is woken by a system call even from
         // its own thread.
         while let Err(error) =
@@ -48,11 +58,11 @@ pub(super) fn on_a_thread(driver: Arc<Driver>, first: First) -> std::result::Res
 
 /// Starts a driver on the current runtime, which simulates a host.
 #[cfg(test)]
-pub(super) fn on_the_runtime(driver: Arc<Driver>, first: First) {
+pub(super) fn on_the_runtime(driver: Arc<Driver>, first: First, lazy: bool) {
     let runtime = tokio::runtime::Handle::current();
     driver.shared.runtimes.set_own(runtime.clone());
     runtime.spawn(async move {
-        let mut first = Some(first);
+        let mut first = awaited(first, lazy);
         while let Err(error) = Arc::clone(&driver).run(first.take()).await {
             if error.is_cancelled() {
                 return; // the host has crashed

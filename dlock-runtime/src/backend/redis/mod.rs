@@ -161,7 +161,8 @@ fn rules_of(settings: &Settings, moves: bool) -> ProtocolConfig {
     ProtocolConfig { grants_are_proof: !moves, wakeup_jitter, ..settings.rules }
 }
 
-/// Starts a driver for the topology that `serving` creates, and waits for its first connection.
+/// Starts a driver for the topology that `serving` creates, and waits for its first connection,
+/// unless the settings are `lazy`.
 async fn start(
     shown: &str,
     settings: &Settings,
@@ -182,7 +183,7 @@ async fn start(
     let (first, connected) = oneshot::channel();
     #[cfg(test)]
     if crate::simulated::is_on() {
-        driver_thread::on_the_runtime(driver, first);
+        driver_thread::on_the_runtime(driver, first, settings.lazy);
         return connected
             .await
             .unwrap_or_else(|_| unreachable!())
@@ -195,7 +196,7 @@ async fn start(
         shared.runtimes.set_callers();
     }
     let writer = Driver::run_writer(Arc::downgrade(&driver), Arc::clone(&shared));
-    driver_thread::on_a_thread(driver, first).map_err(Failure::of_the_server)?;
+    driver_thread::on_a_thread(driver, first, settings.lazy).map_err(Failure::of_the_server)?;
     match connected.await {
         Ok(Ok(())) => {
             shared.runtimes.spawn_on_callers(writer);

@@ -174,8 +174,8 @@ fn retries_of_concurrent_calls_are_spread_evenly() {
             RetryLimits { retries: 1, wait: None, backoff, response_timeout: second, try_only: false };
         let mut retry_state = RetryState::new(at(0), limits, seed);
         assert_eq!(retry_state.on_contended(at(0)), RetryDecision::Stay);
-        let tenth = retry_state.due().since(at(100)).as_millis() / 90;
-        calls_in_tenth[usize::try_from(tenth).expect("a tenth of 900 ms")] += 1;
+        let tenth = retry_state.due().since(at(500)).as_millis() / 50;
+        calls_in_tenth[usize::try_from(tenth).expect("a tenth of 500 ms")] += 1;
     }
 
     assert!(calls_in_tenth.iter().all(|calls| (850..1_150).contains(calls)), "{calls_in_tenth:?}");

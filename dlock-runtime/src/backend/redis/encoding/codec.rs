@@ -7,9 +7,9 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, ServerError, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::encoding::redisson;
 use crate::backend::redis::encoding::scripts::{Loaded, Script};
+use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
 use crate::bounds::{LAST_FENCE, LONGEST_VALUE};
 use crate::key::MARKER;
@@ -27,7 +27,7 @@ pub(crate) fn encode(
     encoding: LockEncoding,
     request: &Request,
     namespaces: &Namespaces,
-    grant_lease: Duration,
+    times: ScriptTimes,
     loaded: Option<&Loaded>,
     extra: Option<&str>,
     pipeline: &mut Pipeline,
@@ -91,21 +91,21 @@ pub(crate) fn encode(
             call.arg(millis(*time));
         }
         Command::Release | Command::ForceRelease | Command::Withdraw => {
-            call.arg(millis(grant_lease));
+            call.arg(millis(times.grant_lease));
         }
         Command::ReleaseWithFleetHold { fleet_hold } => {
-            call.arg(millis(grant_lease));
+            call.arg(millis(times.grant_lease));
             add_fleet_hold(*fleet_hold, &mut call);
         }
         Command::Yield { next, fleet_hold } => {
-            call.arg(millis(grant_lease)).arg(&next.written()[..]);
+            call.arg(millis(times.grant_lease)).arg(&next.written()[..]);
             add_fleet_hold(*fleet_hold, &mut call);
         }
         Command::Fence => {
-            call.arg(millis(COUNTER_LIFE));
+            call.arg(millis(times.fence_ttl));
         }
         Command::RaiseFence { fence } => {
-            call.arg(millis(COUNTER_LIFE)).arg(*fence);
+            call.arg(millis(times.fence_ttl)).arg(*fence);
         }
     }
     if let Some(extra) = extra {
@@ -414,10 +414,6 @@ pub(crate) fn time_to_live(millis: i64) -> Option<Duration> {
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
-
-/// A fencing counter that is unused for this time expires. It restarts above every token that it
-/// issued.
-const COUNTER_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Temporary errors that Redis returns before it runs a command. Any other error may come from a
 /// proxy after the command has run.

@@ -108,14 +108,14 @@ impl LockEncoding {
         self,
         request: &Request,
         namespaces: &Namespaces,
-        grant_lease: Duration,
+        times: ScriptTimes,
         loaded: Option<&Loaded>,
         extra: Option<&str>,
         pipeline: &mut Pipeline,
     ) {
         match self {
             Self::Native | Self::Plain => {
-                codec::encode(self, request, namespaces, grant_lease, loaded, extra, pipeline);
+                codec::encode(self, request, namespaces, times, loaded, extra, pipeline);
             }
             Self::Redisson(_) => redisson::encode(self, request, loaded, extra, pipeline),
         }
@@ -127,6 +127,22 @@ impl LockEncoding {
             Self::Native | Self::Plain => codec::decode(request, value, server),
             Self::Redisson(_) => redisson::decode(request, value, server),
         }
+    }
+}
+
+/// The times to live that scripts set besides those of holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScriptTimes {
+    /// How long a granted lock is valid before it is confirmed.
+    pub(crate) grant_lease: Duration,
+    /// How long an unused fencing counter lives.
+    pub(crate) fence_ttl: Duration,
+}
+
+impl ScriptTimes {
+    /// Returns the configured times.
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Self { grant_lease: settings.rules.grant_lease, fence_ttl: settings.fence_ttl }
     }
 }
 

@@ -60,7 +60,7 @@ use tokio::sync::Notify;
 
 use crate::backend::Request;
 use crate::backend::redis::command_queue::CommandQueue;
-use crate::backend::redis::encoding::LockEncoding;
+use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::invalidation_tracker::InvalidationTracker;
 use crate::backend::redis::node::pipeline::{ConnectionKind, PipelineBatch, RouteHistory};
@@ -84,7 +84,7 @@ pub(crate) struct Node {
     pub(crate) engine: Weak<Engine>,
     /// The receiver of replies and messages.
     pub(crate) answers: Arc<dyn ReplySink>,
-    pub(crate) grant_lease: Duration,
+    pub(crate) script_times: ScriptTimes,
     /// The process whose grants are received.
     pub(crate) process: ProcessId,
     pub(crate) discovery: Discovery,
@@ -109,6 +109,7 @@ pub(crate) struct Node {
 enum NodeState {
     Ready(Arc<NodeConnection>),
     /// One of the first two attempts to replace a lost connection is in progress, or about to begin.
+    /// After a lazy start: the first attempt of all.
     Reconnecting(Reconnecting),
     Down(Failure),
 }
@@ -143,8 +144,11 @@ impl Node {
         settings: &Settings,
     ) -> Self {
         let text = format!("not connected to {discovery} yet");
-        let state = Mutex::new(NodeState::Down(Failure::new(FailureKind::Passing, text)));
-        let grant_lease = settings.rules.grant_lease;
+        let state = Mutex::new(NodeState::unconnected(
+            Failure::new(FailureKind::Passing, text),
+            &discovery,
+            settings,
+        ));
         let (listening, release_channels) = (
             AtomicBool::new(false),
             ReleaseChannels::new(LockEncoding::of(settings, &discovery), Arc::clone(&shared)),
@@ -153,7 +157,7 @@ impl Node {
             shared,
             engine,
             answers,
-            grant_lease,
+            script_times: ScriptTimes::of(settings),
             process,
             discovery,
             state,
@@ -433,6 +437,18 @@ impl Node {
 }
 
 impl NodeState {
+    /// Returns the state before the first connection.
+    ///
+    /// If no caller waits for that connection, requests do, as for the replacement of a lost one. A
+    /// cluster keeps the requests for its primaries itself.
+    fn unconnected(failure: Failure, discovery: &Discovery, settings: &Settings) -> Self {
+        if !settings.lazy || matches!(discovery, Discovery::Primary(_)) {
+            return Self::Down(failure);
+        }
+        let (waiting, response_timeout) = (WaitingRequests::default(), settings.rules.response_timeout);
+        Self::Reconnecting(Reconnecting { failure, waiting, response_timeout, lost: None, behind: None })
+    }
+
     /// Returns the state after `connection` is lost.
     fn reconnecting(connection: Arc<NodeConnection>) -> Self {
         let (failure, waiting) = (connection.failure(), WaitingRequests::default());

@@ -136,9 +136,9 @@ impl PipelineBatch {
             if self.route_history.asking {
                 pipeline.cmd("ASKING");
             }
-            let (layout, grant_lease) = (self.node.layout(), self.node.grant_lease);
+            let (layout, times) = (self.node.layout(), self.node.script_times);
             let namespaces = &self.node.shared.namespaces;
-            layout.encode(request, namespaces, grant_lease, loaded, besides(request), &mut pipeline);
+            layout.encode(request, namespaces, times, loaded, besides(request), &mut pipeline);
         }
         if let Some(acks) = self.acks() {
             pipeline.add_command(acks.wait());

@@ -7,8 +7,8 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::encoding::codec;
+use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::probe::session::ProbeSession;
 use crate::config::Settings;
@@ -178,7 +178,8 @@ impl Attempts {
         ] {
             self.named.push((name, None, Need::Locks));
             let request = Request::new(Name::clone(&key), token, command);
-            usage.encoding.encode(&request, &usage.namespaces, SHORT, None, None, &mut self.questions);
+            let times = ScriptTimes { grant_lease: SHORT, fence_ttl: SHORT };
+            usage.encoding.encode(&request, &usage.namespaces, times, None, None, &mut self.questions);
         }
     }
 }

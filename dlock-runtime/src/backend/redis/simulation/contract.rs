@@ -17,9 +17,9 @@ use redis::{Parser, Pipeline, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::encoding::codec;
 use crate::backend::redis::encoding::scripts::Loaded;
+use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::simulation::parameters::Parameters;
 use crate::backend::redis::simulation::redis_stub::{ForeignData, NAMESPACE, RedisStub};
@@ -224,6 +224,7 @@ fn is_a_fencing_token(text: &[u8]) -> bool {
 }
 
 const LEASE: Duration = Duration::from_secs(20);
+const FENCE_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 const KEYS: [&str; 2] = ["dlock:a", "dlock:{b}:1"];
 
@@ -358,7 +359,8 @@ fn compare(seed: u64, real: &mut Real) -> Vec<&'static str> {
         names.each_ref().map(|names| {
             let mut pipeline = redis::pipe();
             let names = (!by_text).then_some(names);
-            LockEncoding::Native.encode(request, &namespaces, LEASE, names, extra, &mut pipeline);
+            let times = ScriptTimes { grant_lease: LEASE, fence_ttl: FENCE_TTL };
+            LockEncoding::Native.encode(request, &namespaces, times, names, extra, &mut pipeline);
             pipeline
         })
     };

@@ -9,8 +9,8 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::encoding::codec::Redacted;
+use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::simulation::contract::{OTHERS, Real, Server, pipeline};
 use crate::bounds::{LAST_FENCE, LAST_FENCE_OF_REDISSON, MAX_WAITERS};
@@ -73,7 +73,7 @@ impl Fixture {
         encoding.encode(
             &request,
             &Namespaces::new("dlock"),
-            Duration::from_secs(3),
+            ScriptTimes { grant_lease: Duration::from_secs(3), fence_ttl: Duration::from_secs(60) },
             None,
             None,
             &mut question,

@@ -15,11 +15,13 @@
 //! | `slot_map` | the slot of a key, and the primary of a slot |
 //! | `cluster_view` | parses what servers report about the slots |
 //! | `refresh` | queries the servers |
+//! | `initial_lookup` | finds the primaries after a lazy start |
 //! | `primary` | one primary and its replies |
 //! | `redirects` | requests that a server redirects |
 //! | `slot_migration` | slots that move to another primary |
 
 mod cluster_view;
+mod initial_lookup;
 mod primary;
 pub(crate) mod probe;
 pub(crate) mod redirects;
@@ -41,6 +43,7 @@ use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{EngineSink, ReplySink as _};
 use crate::backend::redis::topology::LoadHint;
 use crate::backend::redis::topology::address::Address;
+use crate::backend::redis::topology::cluster::initial_lookup::InitialLookup;
 use crate::backend::redis::topology::cluster::primary::{Primary, PrimaryReplySink, WaitingForConnection};
 use crate::backend::redis::topology::cluster::redirects::RedirectedRequest;
 use crate::backend::redis::topology::cluster::slot_map::{Slot, SlotMap};
@@ -103,6 +106,8 @@ struct ClusterState {
     /// Whether a server has reported that the cluster is down, and has not reported since that it
     /// is up.
     is_down: bool,
+    /// The lookup of the primaries, until it has succeeded, if the manager started without them.
+    lookup: Option<InitialLookup>,
 }
 
 /// The next item to send.
@@ -174,6 +179,7 @@ impl Cluster {
             migration_epoch: 0,
             recently_redirected: HashSet::new(),
             is_down: false,
+            lookup: settings.lazy.then(InitialLookup::new),
         };
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -206,6 +212,10 @@ impl Cluster {
     fn route(&self, out: impl FnOnce(&mut ClusterState) -> Vec<Request>) {
         self.decide(|state, decided| {
             let requests = out(state);
+            if let Some(lookup) = &mut state.lookup {
+                decided.refused.extend(lookup.take(requests));
+                return;
+            }
             let mut behind = state.parked_keys();
             behind.extend(state.deferred.iter().map(|request| Name::clone(&request.key)));
             for request in requests {
@@ -350,7 +360,7 @@ impl Cluster {
     /// Keeps connections to all primaries in use, forever.
     ///
     /// `first` receives whether the primaries were found. If that fails, there is no second
-    /// attempt.
+    /// attempt. Without `first`, a lazy start looks for them until they are found.
     pub(crate) async fn run(self: Arc<Self>, first: Option<oneshot::Sender<Result<(), Failure>>>) {
         let _running = self.running.lock().await;
         let mut nodes = JoinSet::new(); // aborts its tasks when dropped
@@ -360,6 +370,8 @@ impl Cluster {
             if first.send(started).is_err() || failed {
                 return;
             }
+        } else if lock(&self.state).lookup.is_some() {
+            self.look_up().await;
         } else {
             let mut state = lock(&self.state);
             let members = std::mem::take(&mut state.members); // the old nodes have ended

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
+use crate::backend::redis::node::backoff::Backoff;
 use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::topology::cluster::cluster_view::{self, ClusterView};
+use crate::backend::redis::topology::cluster::initial_lookup::InitialLookup;
 use crate::backend::redis::topology::cluster::primary::Primary;
 use crate::backend::redis::topology::cluster::slot_map::Slot;
 use crate::backend::redis::topology::cluster::slot_migration::OwnershipSource;
@@ -44,6 +46,41 @@ impl Cluster {
         }
         Err(first_to_report(failures)
             .unwrap_or_else(|| Failure::new(FailureKind::Passing, "the url names no server")))
+    }
+
+    /// Looks for the primaries until they are found, after a lazy start.
+    pub(super) async fn look_up(&self) {
+        let mut backoff = Backoff::new(&self.engine.engine);
+        loop {
+            let failure = match tokio::time::timeout(self.longest_lookup(), self.find()).await {
+                Ok(Ok(())) => break,
+                Ok(Err(failure)) => failure,
+                Err(_) => self.not_found_in_time(),
+            };
+            self.decide(|state, decided| {
+                if let Some(lookup) = &mut state.lookup {
+                    decided.refused.extend(lookup.fail(failure));
+                }
+            });
+            backoff.pause(Duration::ZERO).await;
+        }
+        self.route(|state| state.lookup.take().map(InitialLookup::finish).unwrap_or_default());
+        self.recheck(false, |_| true); // retry requests that were refused meanwhile
+    }
+
+    /// Returns the limit of a lookup: requests wait for the first one only.
+    fn longest_lookup(&self) -> Duration {
+        let response_timeout = self.settings.rules.response_timeout;
+        if lock(&self.state).lookup.as_ref().is_some_and(InitialLookup::is_in_progress) {
+            return response_timeout.saturating_sub(response_timeout / 16);
+        }
+        self.settings.connect_timeout.saturating_add(response_timeout)
+    }
+
+    fn not_found_in_time(&self) -> Failure {
+        let seeds: Vec<_> = self.seeds.iter().map(|seed| seed.shown.to_string()).collect();
+        let text = format!("the cluster of redis at {} has not been found yet", seeds.join(", "));
+        Failure::new(FailureKind::Passing, text)
     }
 
     /// Refreshes the map when it may be out of date and at intervals; runs forever.

@@ -1,17 +1,17 @@
 //! Finds parameters that contradict each other.
 //!
 //! Only literals are known here. The runtime checks constants when the program is compiled. See
-//! `output` for parameters that do not fit the function.
+//! `outcome` for parameters that do not fit the return type.
 
 use syn::Error;
 
-use crate::args::Options;
-use crate::duration::{Time, written};
+use super::args::Options;
+use crate::arguments::duration::{Time, written};
 use crate::report::Report;
 
 /// Reports each pair of parameters that contradict each other, at the parameter that has no effect.
 pub(crate) fn check(options: &Options, report: &mut Report) {
-    let Options { lease, renew, retry, backoff, max_hold, min_hold, .. } = options;
+    let Options { lease, renew, retry, backoff, max_hold, min_hold, min_hold_on_ok, .. } = options;
     let known = |time: &Option<Time>| time.as_ref().and_then(Time::known);
     if let (Some((lease, span)), Some((max_hold, _))) = (known(lease), known(max_hold))
         && lease > max_hold
@@ -28,6 +28,12 @@ pub(crate) fn check(options: &Options, report: &mut Report) {
         report.push(Error::new(
             delay.span(),
             "`backoff` is the time between the tries of `retry`, and there is no `retry`: write `retry = 3`, or leave `backoff` out",
+        ));
+    }
+    if let (Some((_, span)), None) = (min_hold_on_ok, min_hold) {
+        report.push(Error::new(
+            *span,
+            "`min_hold_on` says when `min_hold` applies, and there is no `min_hold`: write `min_hold = \"50s\"`, or leave `min_hold_on` out",
         ));
     }
     let fixed = renew.as_ref().is_some_and(|renew| !renew.value);
