@@ -94,7 +94,7 @@ pub(super) fn unknown(scheme: &str) -> Error {
     } else if let Some(near) = nearest(&name, SCHEMES.iter().map(|(known, _)| *known)) {
         format!("it is not known: did you mean `{}`", written(near))
     } else {
-        format!("it is not known: write `{USUAL}`, or another that the guide on operating lists")
+        format!("it is not known: write `{USUAL}`, or another that the guide on configuration lists")
     };
     config("scheme", problem)
 }

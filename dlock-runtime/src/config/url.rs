@@ -30,9 +30,8 @@ use crate::config::cluster::ClusterEndpoint;
 use crate::config::node_spec::NodeSpec;
 use crate::config::quorum::QuorumEndpoint;
 use crate::config::sentinel::SentinelEndpoint;
-use crate::config::suggest::nearest;
 use crate::config::url_parts::{NOT_ENCODED, decoded, server, tls, url};
-use crate::config::{Settings, cluster, config, duration, quorum, scheme, sentinel};
+use crate::config::{Settings, cluster, config, duration, quorum, scheme, sentinel, unknown_option};
 use crate::error::Result;
 use crate::layout::{Layout, Publish};
 
@@ -176,8 +175,14 @@ fn unix(url: &Url) -> Result<NodeSpec> {
 
 /// Returns the options. A `+` is not decoded to a space: this is not a form.
 fn pairs(url: &Url) -> Result<Vec<(String, String)>> {
-    let pairs = url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    let query = url.query().unwrap_or_default();
+    if query.contains('?') {
+        let problem = "they are separated by `&`, not by a second `?`; a `?` in a value is written `%3F`";
+        return Err(config("options", problem));
+    }
+    let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let problem = "each is written `name=value`, and `&` separates them";
+        let (name, value) = pair.split_once('=').ok_or_else(|| config("options", problem))?;
         decoded(name).zip(decoded(value)).ok_or_else(|| config("options", NOT_ENCODED))
     });
     pairs.collect()
@@ -213,42 +218,11 @@ fn settings(url: &Url) -> Result<Settings> {
             "tls_key" => certificates.key = Some(Pem::File(value.into())),
             "tls_name" => certificates.name = Some(value),
             "db" | "user" | "password" if url.scheme() == "redis+unix" => {}
-            "db" | "user" | "password" => {
-                let problem = format!(
-                    "`{name}` is not an option of this URL: write `redis://user:password@host:port/database`"
-                );
-                return Err(config("options", problem));
-            }
-            "wait" | "retry" | "backoff" | "renew" | "release" | "max_hold" | "min_hold" | "reentrant"
-            | "on_contended" | "on_lost" | "on_unavailable" => {
-                let problem = format!(
-                    "`{name}` is an option of a call, not of a manager: write it in `#[distributed_lock(..)]`, or set it on the `Lock`"
-                );
-                return Err(config("options", problem));
-            }
             unknown => {
-                // The name is repeated only if it looks like one: a password with a `?` in it ends
-                // up here.
-                let looks_like_a_name = unknown.len() <= 24
-                    && unknown.bytes().all(|b| b.is_ascii_lowercase() || b"_-".contains(&b));
-                let shown =
-                    if looks_like_a_name { format!("`{unknown}` is") } else { "one of them is".to_owned() };
                 let of_sockets: &[&str] =
                     if url.scheme() == "redis+unix" { &["db", "user", "password"] } else { &[] };
-                let known = || OPTIONS.iter().chain(of_sockets).copied();
-                let renamed = RENAMED.iter().find(|(old, _)| *old == unknown);
-                let problem = if unknown == "io" {
-                    "`io` is not needed: callers read replies themselves, and a thread renews leases; leave it out"
-                        .to_owned()
-                } else if let Some((_, new)) = renamed {
-                    format!("`{unknown}` is now written `{new}`")
-                } else if let Some(near) = nearest(unknown, known()) {
-                    format!("{shown} not known: did you mean `{near}`")
-                } else {
-                    let allowed: Vec<_> = known().map(|name| format!("`{name}`")).collect();
-                    format!("{shown} not known; allowed are {}", allowed.join(", "))
-                };
-                return Err(config("options", problem));
+                let known: Vec<_> = OPTIONS.iter().chain(of_sockets).copied().collect();
+                return Err(config("options", unknown_option::problem(unknown, &known)));
             }
         }
         seen.push(name);
@@ -273,7 +247,8 @@ fn one_of<T: Copy>(name: &str, value: &str, all: &[(&str, T)]) -> Result<T> {
     })
 }
 
-const OPTIONS: [&str; 16] = [
+/// The options of every URL.
+pub(super) const OPTIONS: [&str; 16] = [
     "namespace",
     "layout",
     "publish",
@@ -290,13 +265,6 @@ const OPTIONS: [&str; 16] = [
     "tls_cert",
     "tls_key",
     "tls_name",
-];
-
-/// Names that options had before 0.1.0, and the current ones.
-const RENAMED: [(&str, &str); 3] = [
-    ("hand_off", "handoff_budget"),
-    ("poll", "poll_interval"),
-    ("share", "yield_to_foreign=on` or `yield_to_foreign=off"),
 ];
 
 #[cfg(test)]
@@ -483,9 +451,12 @@ mod tests {
             ("redis+unix:///run/redis.sock?password=hunter2@x", "password"),
             (
                 "redis://host?password=hunter2",
-                "options: `password` is not an option of this URL: write `redis://user:password@host",
+                "options: `password` is not an option: write user and password before the host, as in \
+                 `redis://user:password@host",
             ),
-            ("redis+sentinel://h1,h2/m?db=2", "options: `db` is not an option of this URL"),
+            ("redis+sentinel://h1,h2/m?db=2", "options: `db` is not an option: write the database after"),
+            ("redis://host?hunter2", "options: each is written `name=value`"),
+            ("redis://host?lease=5s?namespace=hunter2", "options: they are separated by `&`"),
             ("redis://h1?wait=5s", "options: `wait` is an option of a call, not of a manager: write it in"),
             ("redis://:hunter2%+1@host", "password"),
             ("redis+cluster://h1,h2:7000,h1:6379", "twice"),
@@ -537,19 +508,15 @@ mod tests {
     }
 
     #[test]
-    fn the_guide_and_the_readme_have_every_option_and_every_scheme() {
-        for (name, text) in [
-            ("operating.md", include_str!("../docs/operating.md")),
-            ("README.md", include_str!("../../../README.md")),
-        ] {
-            let options = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
-            let options: Vec<_> = options.flat_map(|cell| cell.split(", ")).collect();
-            for option in OPTIONS {
-                assert!(options.contains(&&*format!("`{option}`")), "{option} is not in {name}");
-            }
-            for (scheme, _) in scheme::SCHEMES {
-                assert!(text.contains(&format!("\n{scheme}://")), "{scheme} is not in {name}");
-            }
+    fn the_guide_has_every_option_and_every_scheme() {
+        let text = include_str!("../docs/configuration.md");
+        let options = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+        let options: Vec<_> = options.flat_map(|cell| cell.split(", ")).collect();
+        for option in OPTIONS {
+            assert!(options.contains(&&*format!("`{option}`")), "{option} is not in the guide");
+        }
+        for (scheme, _) in scheme::SCHEMES {
+            assert!(text.contains(&format!("\n{scheme}://")), "{scheme} is not in the guide");
         }
     }
 }
