@@ -35,6 +35,7 @@
 //! | turn an error into a response | [`Error`], [`Error::http_status`], [`Error::grpc_code`], [`Error::retry_after`] |
 //! | write keys | [`docs::keys`], [`KeyPart`] |
 //! | wait for a lock, or fail at once | [`docs::waiting`] |
+//! | acquire two locks, elect a leader, or lock in blocking code | [`docs::recipes`] |
 //! | know the cost of a lock | [`docs::performance`] |
 //! | see the evidence for the guarantees, and the threat model | [`docs::proof`], [`docs::threats`] |
 //! | share locks with services in other languages | [`docs::fleets`], [`Layout`] |
@@ -56,6 +57,9 @@
 //! - `tonic`: [`Error`] converts into a `Status` of tonic 0.14.
 //! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss, and outages on
 //!   command.
+
+// Labels each item of the documentation with the feature that it needs. Only docs.rs sets `docsrs`.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod body;
@@ -123,6 +127,9 @@ pub mod docs {
 
     #[doc = include_str!("docs/waiting.md")]
     pub mod waiting {}
+
+    #[doc = include_str!("docs/recipes.md")]
+    pub mod recipes {}
 
     #[doc = include_str!("docs/services.md")]
     pub mod services {}
