@@ -6,9 +6,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Error, ReturnType, Token, Type, TypeInfer, TypeTuple};
-
-use crate::args::{OnContended, OnLost, OnUnavailable, Options};
+use syn::{ReturnType, Token, Type, TypeInfer, TypeTuple};
 
 /// The return type of the body.
 pub(crate) struct Output {
@@ -43,32 +41,9 @@ impl Output {
         Self { opaque: is_infer(&named), named, span }
     }
 
-    /// Refuses the return types that no trait can check.
-    pub(crate) fn check(&self, options: &Options) -> syn::Result<()> {
-        let Options { on_contended, on_lost, on_unavailable, .. } = options;
-        let refuse = |problem: &str| Err(Error::new(self.span, problem));
-        if matches!(self.named, Type::Never(_)) {
-            return refuse(
-                "`!` cannot report that the lock was not acquired: return `Result<Infallible, E>`",
-            );
-        }
-        if !self.opaque {
-            return Ok(());
-        }
-        if *on_unavailable == OnUnavailable::Skip {
-            return refuse(
-                "`impl Trait` has no value that says that the body did not run, which `on_unavailable = skip` needs: leave it out, or return `Result<T, E>`",
-            );
-        }
-        match on_contended {
-            OnContended::Error | OnContended::Skip => refuse(
-                "`impl Trait` cannot report that the lock was not acquired: return `Result<T, E>`, or write `on_contended = return(value)` or `on_contended = fallback(path)`",
-            ),
-            OnContended::Fallback(_) if *on_lost == OnLost::Abort => refuse(
-                "`impl Trait` cannot report that the lock was lost while the body ran, when the arguments of `fallback` are gone: write `on_lost = finish`, or return `Result<T, E>`",
-            ),
-            OnContended::Fallback(_) | OnContended::Return(_) => Ok(()),
-        }
+    /// Returns `true` if the type is `!`, which carries no error.
+    pub(crate) fn is_never(&self) -> bool {
+        matches!(self.named, Type::Never(_))
     }
 }
 

@@ -4,11 +4,39 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
+use syn::Error;
 use syn::spanned::Spanned;
 
-use crate::args::{OnContended, OnLost, OnUnavailable, Options};
-use crate::expand::{Expansion, take_apart};
-use crate::function::Destructured;
+use super::args::{OnContended, OnLost, OnUnavailable, Options};
+use super::expansion::Expansion;
+use crate::function::body::taken_apart_before;
+use crate::function::output::Output;
+
+/// Refuses the return types that no trait can check.
+pub(crate) fn check(output: &Output, options: &Options) -> syn::Result<()> {
+    let Options { on_contended, on_lost, on_unavailable, .. } = options;
+    let refuse = |problem: &str| Err(Error::new(output.span, problem));
+    if output.is_never() {
+        return refuse("`!` cannot report that the lock was not acquired: return `Result<Infallible, E>`");
+    }
+    if !output.opaque {
+        return Ok(());
+    }
+    if *on_unavailable == OnUnavailable::Skip {
+        return refuse(
+            "`impl Trait` has no value that says that the body did not run, which `on_unavailable = skip` needs: leave it out, or return `Result<T, E>`",
+        );
+    }
+    match on_contended {
+        OnContended::Error | OnContended::Skip => refuse(
+            "`impl Trait` cannot report that the lock was not acquired: return `Result<T, E>`, or write `on_contended = return(value)` or `on_contended = fallback(path)`",
+        ),
+        OnContended::Fallback(_) if *on_lost == OnLost::Abort => refuse(
+            "`impl Trait` cannot report that the lock was lost while the body ran, when the arguments of `fallback` are gone: write `on_lost = finish`, or return `Result<T, E>`",
+        ),
+        OnContended::Fallback(_) | OnContended::Return(_) => Ok(()),
+    }
+}
 
 /// Returns code that runs `body` under `__dlock_call` and evaluates to the function's value.
 pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStream {
@@ -19,8 +47,7 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
     let at_output = span.located_at(output.span);
     let Options { on_contended, on_lost, on_unavailable, guard, .. } = &args.options;
     let held = guard.as_ref().map(|_| quote_spanned!(span=> let __dlock_held = &__dlock_call;));
-    let apart =
-        function.parameters.iter().filter_map(|parameter| take_apart(parameter, Destructured::BeforeBody));
+    let apart = taken_apart_before(function);
     let pinned = quote_spanned! {span=>
         #held
         #(#apart)*

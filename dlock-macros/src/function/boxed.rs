@@ -13,7 +13,7 @@ use quote::{ToTokens, quote_spanned};
 use syn::parse::Parser;
 use syn::{GenericArgument, Pat, Path, PathArguments, ReturnType, Signature, Type, TypeParamBound};
 
-use crate::function::{Destructured, Parameter};
+use super::{Destructured, Parameter};
 
 /// The parts of a boxed function.
 pub(crate) struct BoxedFn {

@@ -7,9 +7,8 @@ use syn::ext::IdentExt;
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, Error, Expr, Fields, ItemEnum, ItemUnion, Path};
 
-use crate::entry;
+use crate::arguments::{values, without_group};
 use crate::report::Report;
-use crate::values;
 
 /// Parses the path of the runtime, and reports all other options.
 pub(crate) fn runtime(attributes: &[Attribute], report: &mut Report) -> Option<Path> {
@@ -19,7 +18,7 @@ pub(crate) fn runtime(attributes: &[Attribute], report: &mut Report) -> Option<P
             if !option.path.is_ident("crate") {
                 return Err(unknown(&option));
             }
-            let path = values::runtime(entry::without_group(option.value()?.parse::<Expr>()?))?;
+            let path = values::runtime(without_group(option.value()?.parse::<Expr>()?))?;
             match runtime.replace(path) {
                 Some(_) => Err(option.error("`crate` is given twice: leave one out")),
                 None => Ok(()),

@@ -7,32 +7,120 @@
 //! See `template` for the grammar, `checks` for invalid combinations, and `key` of the runtime for
 //! values.
 
+mod checks;
+mod template;
+
 use std::ops::Range;
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
-use quote::{format_ident, quote, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::{Error, Index, LitStr, Member};
+use syn::spanned::Spanned;
+use syn::{Error, Expr, ExprLit, Index, Lit, LitStr, Member};
 
-use crate::checks;
+use crate::arguments::names;
 use crate::function::Function;
-use crate::names;
 use crate::report::Report;
-use crate::template::{self, Modifier, Piece, Placeholder, Step};
+use crate::runtime;
+use crate::vocabulary::Vocabulary;
+use template::{Modifier, Piece, Placeholder, Step};
 
-/// A template that fits its function.
-pub(crate) struct Key {
-    /// `.text(..).part(..)`, which follows a builder.
-    pub(crate) chain: TokenStream,
-    /// The names of arguments that the placeholders use.
-    pub(crate) used: Vec<Ident>,
-    /// The span of the literal if one of its words may have been meant as a placeholder.
-    pub(crate) questionable: Option<Span>,
+/// The source of the key.
+pub(crate) enum KeySource {
+    /// A string literal: text with placeholders.
+    Template(LitStr),
+    /// Any other expression, which returns the whole key.
+    Expression(Expr),
+}
+
+impl KeySource {
+    /// Returns the source that the value of the parameter `key` is.
+    pub(crate) fn new(value: Expr) -> Self {
+        match value {
+            Expr::Lit(ExprLit { lit: Lit::Str(template), .. }) => Self::Template(template),
+            whole => Self::Expression(whole),
+        }
+    }
+}
+
+/// A key that fits its function.
+pub(crate) enum Key {
+    Template(Template),
+    Expression {
+        key: Expr,
+        /// Whether it is the path of an item outside the function.
+        constant: bool,
+    },
 }
 
 impl Key {
+    /// Parses `source` for `function`. Every error goes to `report`.
+    pub(crate) fn parse(
+        words: &Vocabulary,
+        source: &KeySource,
+        function: &Function,
+        report: &mut Report,
+    ) -> Self {
+        match source {
+            KeySource::Template(literal) => Self::Template(Template::parse(words, literal, function, report)),
+            KeySource::Expression(key) => {
+                report.check(checks::whole_key(words, key, function));
+                Self::Expression { key: key.clone(), constant: function.is_constant(key) }
+            }
+        }
+    }
+
+    /// Returns the arguments that the key uses, or `None` if it is an expression, which may use any.
+    pub(crate) fn used(&self) -> Option<&[Ident]> {
+        match self {
+            Self::Template(template) => Some(&template.used),
+            Self::Expression { .. } => None,
+        }
+    }
+
+    /// Returns the span of errors about the key's type.
+    pub(crate) fn span(&self) -> Span {
+        match self {
+            Self::Template(_) => Span::mixed_site(),
+            Self::Expression { key, .. } => Span::mixed_site().located_at(key.span()),
+        }
+    }
+
+    /// Returns an expression for the key. `builder` starts a template.
+    pub(crate) fn tokens(&self, private: &TokenStream, builder: &TokenStream) -> TokenStream {
+        let span = Span::mixed_site();
+        match self {
+            Self::Template(Template { chain, .. }) => quote_spanned!(span=> #builder #chain),
+            Self::Expression { key, constant: true } => quote_spanned!(span=> #private::ConstantKey(&#key)),
+            // A place is borrowed, so that the body can still use it.
+            Self::Expression { key, .. } if is_place(key) => quote_spanned!(span=> &#key),
+            Self::Expression { key, .. } => key.to_token_stream(),
+        }
+    }
+
+    /// Returns a statement that warns about a word that may have been meant as a placeholder.
+    pub(crate) fn question(&self, private: &TokenStream) -> Option<TokenStream> {
+        let Self::Template(template) = self else { return None };
+        template.questionable.map(|span| {
+            let question = runtime::question(private, "literal_argument", span);
+            quote_spanned!(Span::mixed_site()=> #question();)
+        })
+    }
+}
+
+/// A template that fits its function.
+pub(crate) struct Template {
+    /// `.text(..).part(..)`, which follows a builder.
+    chain: TokenStream,
+    /// The names of arguments that the placeholders use.
+    used: Vec<Ident>,
+    /// The span of the literal if one of its words may have been meant as a placeholder.
+    questionable: Option<Span>,
+}
+
+impl Template {
     /// Parses `literal` for `function`. Every error goes to `report`.
-    pub(crate) fn parse(literal: &LitStr, function: &Function, report: &mut Report) -> Self {
+    fn parse(words: &Vocabulary, literal: &LitStr, function: &Function, report: &mut Report) -> Self {
         let source = Source(literal);
         let template = literal.value();
         let (pieces, problems) = template::parse(&template);
@@ -54,7 +142,7 @@ impl Key {
         }
         // If the template has syntax errors, further checks would report follow-up errors.
         if parsed {
-            let problem = checks::whole(&template, &pieces, &key.used, function);
+            let problem = checks::whole(words, &template, &pieces, &key.used, function);
             if let Some(message) = problem {
                 report.push(Error::new(literal.span(), message));
             }
@@ -221,7 +309,12 @@ fn respanned(path: &str, span: Span) -> syn::Result<TokenStream> {
         .collect())
 }
 
-/// Returns the name of an argument whose parameter is a pattern.
-pub(crate) fn argument(index: usize) -> Ident {
-    format_ident!("__dlock_arg{}", index, span = Span::mixed_site())
+fn is_place(key: &Expr) -> bool {
+    match key {
+        Expr::Path(_) => true,
+        Expr::Field(field) => is_place(&field.base),
+        Expr::Group(group) => is_place(&group.expr),
+        Expr::Paren(paren) => is_place(&paren.expr),
+        _ => false,
+    }
 }

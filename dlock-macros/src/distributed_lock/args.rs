@@ -1,22 +1,15 @@
-//! Parses the parameters of the attribute, each by itself.
+//! Parses the parameters of the attribute.
 //!
-//! ```text
-//! args  := { name "=" value "," }
-//! value := an expression, whose form depends on the name
-//! ```
-//!
-//! See `conflicts` for parameters that contradict each other, `expand` for the function, and
-//! `template` and `key` for key templates.
+//! See `conflicts` for parameters that contradict each other, and `arguments` for the list itself.
 
-use proc_macro2::{Ident, Span, TokenStream};
-use syn::{Error, Expr, ExprLit, ExprPath, Lit, LitBool, LitStr, Path};
+use proc_macro2::{Ident, TokenStream};
+use syn::{Error, Expr, ExprPath, LitBool, Path};
 
-use crate::conflicts;
-use crate::duration::{self, Time};
-use crate::entry;
-use crate::names;
-use crate::report::{Report, list};
-use crate::values;
+use super::{VOCABULARY, conflicts, values};
+use crate::arguments::duration::{self, Time};
+use crate::arguments::{self, values as shared};
+use crate::key::KeySource;
+use crate::report::Report;
 
 /// The parameters of one attribute.
 pub(crate) struct Args {
@@ -44,14 +37,6 @@ pub(crate) struct Options {
     pub(crate) namespace: Option<Expr>,
     pub(crate) name: Option<Expr>,
     pub(crate) runtime: Option<Path>,
-}
-
-/// The source of the key.
-pub(crate) enum KeySource {
-    /// A string literal: text with placeholders.
-    Template(LitStr),
-    /// Any other expression, which returns the whole key.
-    BoxedFn(Expr),
 }
 
 /// The outcome of a call if another call holds the lock.
@@ -94,30 +79,8 @@ impl Args {
     /// that leaves no key.
     pub(crate) fn parse(tokens: TokenStream, report: &mut Report) -> Option<Self> {
         let mut draft = Draft::default();
-        let mut seen: Vec<Ident> = Vec::new();
-        for entry in entry::split(tokens) {
-            if let Some((name, value)) = report.check(entry.read()) {
-                if seen.contains(&name) {
-                    report.push(Error::new(
-                        name.span(),
-                        format!("`{name}` is given twice: keep one of the two"),
-                    ));
-                    continue;
-                }
-                report.check(draft.set(&name, value));
-                seen.push(name);
-            } else {
-                // The key was refused, so do not report that it is missing as well.
-                draft.key_refused |= entry.is_key();
-            }
-        }
-        if draft.key.is_none() && !draft.key_refused {
-            report.push(Error::new(
-                Span::call_site(),
-                "no key is given: write `key = \"order:<user_id>\"`, with an argument between `<` and `>`",
-            ));
-        }
-        let Draft { key, options, .. } = draft;
+        arguments::parse(&VOCABULARY, tokens, report, |name, value| draft.set(name, value));
+        let Draft { key, options } = draft;
         conflicts::check(&options, report);
         Some(Self { key: key?, options })
     }
@@ -127,74 +90,43 @@ impl Args {
 #[derive(Default)]
 struct Draft {
     key: Option<KeySource>,
-    /// Whether a parameter that was meant as the key was refused.
-    key_refused: bool,
     options: Options,
 }
 
 impl Draft {
-    fn set(&mut self, name: &Ident, value: Expr) -> syn::Result<()> {
-        let Self { key, key_refused, options } = self;
+    /// Parses one parameter. Returns `false` if there is none of this name.
+    fn set(&mut self, name: &Ident, value: Expr) -> syn::Result<bool> {
+        let Self { key, options } = self;
+        let words = &VOCABULARY;
         match name.to_string().as_str() {
-            "key" => {
-                *key = Some(match value {
-                    Expr::Lit(ExprLit { lit: Lit::Str(template), .. }) => KeySource::Template(template),
-                    whole => KeySource::BoxedFn(whole),
-                });
-            }
-            "lease" => options.lease = Some(values::lease("lease", &value, "30s")?),
-            "renew" => options.renew = Some(values::boolean("renew", &value)?),
+            "key" => *key = Some(KeySource::new(value)),
+            "lease" => options.lease = Some(shared::lease(words, "lease", &value, "30s")?),
+            "renew" => options.renew = Some(shared::boolean("renew", &value)?),
             "retry" => options.retry = Some(values::retry(value)?),
-            "wait" => options.wait = Some(Time::parse("wait", &value, "5s")?),
-            "backoff" => options.backoff = Some(duration::parse_range("backoff", &value)?),
-            "max_hold" => options.max_hold = Some(values::lease("max_hold", &value, "10m")?),
-            "min_hold" => options.min_hold = Some(values::min_hold(&value)?),
-            "reentrant" => options.reentrant = Some(values::boolean("reentrant", &value)?),
+            "wait" => options.wait = Some(Time::parse(words, "wait", &value, "5s")?),
+            "backoff" => options.backoff = Some(duration::parse_range(words, "backoff", &value)?),
+            "max_hold" => options.max_hold = Some(shared::lease(words, "max_hold", &value, "10m")?),
+            "min_hold" => options.min_hold = Some(shared::stored(words, "min_hold", &value, "50s")?),
+            "reentrant" => options.reentrant = Some(shared::boolean("reentrant", &value)?),
             "on_contended" => options.on_contended = values::on_contended(value)?,
             "on_lost" => options.on_lost = values::on_lost(&value)?,
             "on_unavailable" => options.on_unavailable = values::on_unavailable(&value)?,
             "release" => options.release = values::release(&value)?,
-            "guard" => options.guard = Some(values::guard(&value)?),
-            "manager" => options.manager = Some(values::manager(value)?),
-            "namespace" => options.namespace = Some(values::namespace(value)?),
-            "name" => options.name = Some(values::name(value)?),
+            "guard" => options.guard = Some(shared::variable("guard", &value, "the held lock", "lock")?),
+            "manager" => options.manager = Some(shared::manager(value)?),
+            "namespace" => options.namespace = Some(shared::namespace(value)?),
+            "name" => options.name = Some(shared::name(value)?),
             "kind" => values::kind(&value)?,
-            "crate" => options.runtime = Some(values::runtime(value)?),
+            "crate" => options.runtime = Some(shared::runtime(value)?),
             "keys" if key.is_some() => {
                 let problem =
                     "this version of dlock locks one key per attribute: keep `key`, and leave `keys` out";
                 return Err(Error::new(name.span(), problem));
             }
-            other => {
-                *key_refused |= other == "keys" || names::canonical_name(other) == Some("key");
-                return Err(Error::new(name.span(), unknown(other)));
-            }
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
-}
-
-/// Returns the error for an unknown parameter, with a suggestion.
-fn unknown(name: &str) -> String {
-    if name == "timeout" {
-        return "`timeout` is ambiguous: `wait` is how long to wait for the lock, `lease` how long it outlives a crash"
-            .to_owned();
-    }
-    let none = format!("there is no parameter `{name}`");
-    let later = |ours| {
-        let instead = names::PLANNED.iter().find(|(later, _)| *later == ours).map(|(_, instead)| instead);
-        instead.map(|instead| format!("`{ours}` is not available in this version of dlock: {instead}"))
-    };
-    if let Some(later) = later(name) {
-        return later;
-    }
-    if let Some(ours) = names::canonical_name(name) {
-        let here = format!("{none}: dlock calls it `{ours}`");
-        return later(ours).map_or(here, |later| format!("{none}; {later}"));
-    }
-    let near = names::nearest(name, names::KNOWN.iter().copied());
-    let near = near.map_or_else(String::new, |near| format!(": did you mean `{near}`"));
-    format!("{none}{near}; the parameters are {}", list(names::KNOWN))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! text        := any character except < > ## white space and control characters
 //! ```
 //!
-//! See `key` for what the roots refer to.
+//! See the parent module for what the roots refer to.
 
 use std::ops::Range;
 

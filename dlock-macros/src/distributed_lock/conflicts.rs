@@ -1,12 +1,12 @@
 //! Finds parameters that contradict each other.
 //!
 //! Only literals are known here. The runtime checks constants when the program is compiled. See
-//! `output` for parameters that do not fit the function.
+//! `outcome` for parameters that do not fit the return type.
 
 use syn::Error;
 
-use crate::args::Options;
-use crate::duration::{Time, written};
+use super::args::Options;
+use crate::arguments::duration::{Time, written};
 use crate::report::Report;
 
 /// Reports each pair of parameters that contradict each other, at the parameter that has no effect.

@@ -1,18 +1,17 @@
-//! Finds each `name = value` of the attribute's text, before it is parsed. See `args` for the
-//! names.
+//! Finds each `name = value` of an attribute's text, before it is parsed.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::{Error, Expr};
 
-use crate::names;
+use crate::vocabulary::Vocabulary;
 
 /// The tokens of one `name = value`.
 pub(crate) struct Entry(Vec<TokenTree>);
 
 impl Entry {
     /// Parses the name and the value.
-    pub(crate) fn read(&self) -> syn::Result<(Ident, Expr)> {
+    pub(crate) fn read(&self, words: &Vocabulary) -> syn::Result<(Ident, Expr)> {
         let mut tokens = self.0.iter().cloned();
         let span = self.0.first().map_or_else(Span::call_site, TokenTree::span);
         let Some(TokenTree::Ident(name)) = tokens.next() else {
@@ -26,7 +25,7 @@ impl Entry {
         let name = name.unraw();
         match tokens.next() {
             Some(TokenTree::Punct(punct)) if punct.as_char() == '=' => {}
-            other => return Err(Error::new(span, without_equals(&name, other))),
+            other => return Err(Error::new(span, without_equals(words, &name, other))),
         }
         let value: TokenStream = tokens.collect();
         if value.is_empty() {
@@ -51,9 +50,9 @@ impl Entry {
 }
 
 /// Returns the error for a parameter that is not written `name = value`.
-fn without_equals(name: &Ident, instead: Option<TokenTree>) -> String {
+fn without_equals(words: &Vocabulary, name: &Ident, instead: Option<TokenTree>) -> String {
     let plain = name.to_string();
-    match (instead, names::canonical_name(&plain)) {
+    match (instead, words.canonical_name(&plain)) {
         (Some(TokenTree::Group(value)), _) => {
             let value = value.stream();
             format!("a parameter is written with `=`: write `{name} = {value}` instead of `{name}({value})`")

@@ -5,7 +5,11 @@
 //! struct LineId { order: u64, line: u32 }    ->  out.fields().field("order", &self.order).field("line", &self.line).end()
 //! ```
 //!
-//! See `key_part_checks` for errors, and `key` of the runtime for how values are written.
+//! See `checks` for errors, and `key` of the runtime for how values are written.
+
+mod checks;
+#[cfg(test)]
+mod tests;
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote_spanned};
@@ -13,7 +17,6 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Fields, Generics, Item, Member, Type, WherePredicate, parse_quote};
 
-use crate::key_part_checks as checks;
 use crate::report::{self, Report};
 
 /// Expands the derive.

@@ -1,6 +1,6 @@
-//! Finds mistakes in templates, whole keys, and names whose parts are each valid.
+//! Finds mistakes in templates and whole keys whose parts are each valid.
 //!
-//! See `template` for the grammar, and `key` for names that refer to nothing.
+//! See `template` for the grammar, and the parent module for names that refer to nothing.
 
 use std::ops::Range;
 
@@ -8,20 +8,27 @@ use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Error, Expr, LitStr};
 
-use crate::args::Options;
+use super::template::{Modifier, Piece, Placeholder};
 use crate::function::Function;
-use crate::template::{Modifier, Piece, Placeholder};
+use crate::vocabulary::{Nouns, Vocabulary};
 
 /// Returns the first mistake in the template as a whole.
-pub(crate) fn whole(template: &str, pieces: &[Piece], used: &[Ident], function: &Function) -> Option<String> {
-    literal_name(pieces, used, function)
+pub(crate) fn whole(
+    words: &Vocabulary,
+    template: &str,
+    pieces: &[Piece],
+    used: &[Ident],
+    function: &Function,
+) -> Option<String> {
+    literal_name(words, pieces, used, function)
         .or_else(|| braces(pieces))
-        .or_else(|| fixed_part(template, pieces, function))
+        .or_else(|| fixed_part(words, template, pieces, function))
 }
 
 /// Finds `{user_id}`, `{0}`, and `$user_id`: literal text that names an argument which no
 /// placeholder uses.
-fn literal_name(pieces: &[Piece], used: &[Ident], function: &Function) -> Option<String> {
+fn literal_name(words: &Vocabulary, pieces: &[Piece], used: &[Ident], function: &Function) -> Option<String> {
+    let entry = words.nouns.entry;
     for text in texts(pieces) {
         for inside in braced(text) {
             let root = inside.split(['.', ':']).next().unwrap_or_default();
@@ -31,12 +38,12 @@ fn literal_name(pieces: &[Piece], used: &[Ident], function: &Function) -> Option
                 && function.names().next().is_some();
             if unused.is_some() {
                 return Some(format!(
-                    "`{{{inside}}}` is literal text, so all callers would share ONE lock: write `<{inside}>` for the argument, or `{{<{inside}>}}` to make it a hash tag as well"
+                    "`{{{inside}}}` is literal text, so all callers would share ONE {entry}: write `<{inside}>` for the argument, or `{{<{inside}>}}` to make it a hash tag as well"
                 ));
             }
             if inside.is_empty() || positional {
                 return Some(format!(
-                    "`{{{inside}}}` is literal text, so all callers would share ONE lock: write `<name>` with the name of an argument; {}",
+                    "`{{{inside}}}` is literal text, so all callers would share ONE {entry}: write `<name>` with the name of an argument; {}",
                     function.arguments()
                 ));
             }
@@ -45,7 +52,7 @@ fn literal_name(pieces: &[Piece], used: &[Ident], function: &Function) -> Option
         for (mark, name) in marked(text).filter(|_| used.is_empty()) {
             if function.name(name).is_some() {
                 return Some(format!(
-                    "`{mark}{name}` is literal text, so all callers would share ONE lock: write `<{name}>` for the argument"
+                    "`{mark}{name}` is literal text, so all callers would share ONE {entry}: write `<{name}>` for the argument"
                 ));
             }
         }
@@ -62,7 +69,8 @@ pub(crate) fn is_questionable(pieces: &[Piece], used: &[Ident], function: &Funct
 }
 
 /// Finds a template inside an expression for a whole key, where it is literal text.
-pub(crate) fn whole_key(key: &Expr, function: &Function) -> syn::Result<()> {
+pub(crate) fn whole_key(words: &Vocabulary, key: &Expr, function: &Function) -> syn::Result<()> {
+    let (entry, example) = (words.nouns.entry, words.nouns.example);
     for literal in literals(key.to_token_stream()) {
         let text = literal.value();
         let mut roots = text.split('<').skip(1).filter_map(|after| {
@@ -74,7 +82,7 @@ pub(crate) fn whole_key(key: &Expr, function: &Function) -> syn::Result<()> {
             return Err(Error::new(
                 literal.span(),
                 format!(
-                    "`<{inside}>` is literal text inside an expression, so all callers would share ONE lock: write the template as it is, as in `key = \"order:<{inside}>\"`, or `{{{inside}}}` in a `format!`"
+                    "`<{inside}>` is literal text inside an expression, so all callers would share ONE {entry}: write the template as it is, as in `key = \"{example}:<{inside}>\"`, or `{{{inside}}}` in a `format!`"
                 ),
             ));
         }
@@ -90,26 +98,6 @@ fn literals(tokens: TokenStream) -> Vec<LitStr> {
         _ => Vec::new(),
     });
     found.collect()
-}
-
-/// Finds invalid names: a guard that hides an argument, and a lock on `main`.
-pub(crate) fn names(options: &Options, function: &Function) -> syn::Result<()> {
-    if let Some(guard) = options.guard.as_ref().filter(|guard| function.name(&guard.to_string()).is_some()) {
-        return Err(Error::new(
-            guard.span(),
-            format!(
-                "`guard = {guard}` would hide the argument `{guard}`: choose another name, such as `guard = held`"
-            ),
-        ));
-    }
-    let name = &function.signature.ident;
-    if name == "main" && options.manager.is_none() {
-        return Err(Error::new(
-            name.span(),
-            "`main` installs the lock manager, so it cannot be locked itself: write the attribute above an `async fn` that it calls after `dlock_runtime::init`",
-        ));
-    }
-    Ok(())
 }
 
 fn texts(pieces: &[Piece]) -> impl Iterator<Item = &str> {
@@ -177,11 +165,10 @@ fn braces(pieces: &[Piece]) -> Option<String> {
     })
 }
 
-fn fixed_part(template: &str, pieces: &[Piece], function: &Function) -> Option<String> {
+fn fixed_part(words: &Vocabulary, template: &str, pieces: &[Piece], function: &Function) -> Option<String> {
+    let Nouns { entry, subject, example, example_key, .. } = &words.nouns;
     if template.is_empty() {
-        return Some(
-            "the key is empty: write what is locked, such as `key = \"order:<user_id>\"`".to_owned(),
-        );
+        return Some(format!("the key is empty: write {subject}, such as `key = \"{example_key}\"`"));
     }
     let fixed = pieces.iter().any(|piece| match piece {
         Piece::Text(text) => text.contains(|c| c != '{' && c != '}'),
@@ -193,7 +180,7 @@ fn fixed_part(template: &str, pieces: &[Piece], function: &Function) -> Option<S
     });
     match place {
         Some(place) if !fixed => Some(format!(
-            "the key has no fixed text, so other locks could have the same key: start with what is locked, as in `key = \"order:<{place}>\"`, or write `key = {place}` if it is a complete key"
+            "the key has no fixed text, so other {entry}s could have the same key: start with {subject}, as in `key = \"{example}:<{place}>\"`, or write `key = {place}` if it is a complete key"
         )),
         _ => None,
     }
@@ -238,7 +225,7 @@ pub(crate) fn run_on(pieces: &[Piece], function: &Function) -> Vec<(Range<usize>
         let Piece::Placeholder(placeholder) = placeholder else { return None };
         let what = match next {
             Piece::Text(text) if text.starts_with(|c: char| c.is_ascii_digit() || c == '~') => text.as_str(),
-            Piece::Placeholder(next) if crate::key::is_constant(&next.root) => next.place.as_str(),
+            Piece::Placeholder(next) if super::is_constant(&next.root) => next.place.as_str(),
             _ => return None,
         };
         let optional = placeholder.modifier == Modifier::Opt && function.name(&placeholder.root).is_some();

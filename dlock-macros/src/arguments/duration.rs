@@ -1,12 +1,10 @@
-//! Parses durations of the attribute: `"30s"`, or a constant `Duration`.
+//! Parses durations: `"30s"`, or a constant `Duration`.
 //!
 //! ```text
 //! duration := DIGITS unit | the path of a const Duration | a call of a const fn, such as Duration::from_secs(30)
 //! unit     := "ms" | "s" | "m" | "h"
 //! backoff  := duration | DIGITS unit ".." DIGITS unit
 //! ```
-//!
-//! See `args` for the parameters that take one.
 
 use std::time::Duration;
 
@@ -14,6 +12,8 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprLit, Lit};
+
+use crate::vocabulary::Vocabulary;
 
 /// A duration that is known now, or an expression that the compiler evaluates.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub(crate) enum Time {
 
 impl Time {
     /// Parses the value of the parameter `name`. `example` is a valid duration for it.
-    pub(crate) fn parse(name: &str, value: &Expr, example: &str) -> syn::Result<Self> {
+    pub(crate) fn parse(words: &Vocabulary, name: &str, value: &Expr, example: &str) -> syn::Result<Self> {
         match value {
             Expr::Path(_) | Expr::Call(_) => Ok(Self::Named(value.clone())),
             Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
@@ -41,7 +41,8 @@ impl Time {
             other => Err(Error::new(
                 other.span(),
                 format!(
-                    "`{name}` takes a duration in quotes, with its unit, or a constant `Duration`: write `{name} = \"{example}\"`; for one that is known only at run time, lock without the attribute: `manager.lock(key).{name}(..)`"
+                    "`{name}` takes a duration in quotes, with its unit, or a constant `Duration`: write `{name} = \"{example}\"`; for one that is known only at run time, {}: `manager.{}(key).{name}(..)`",
+                    words.nouns.without, words.method
                 ),
             )),
         }
@@ -78,9 +79,9 @@ impl ToTokens for Time {
 }
 
 /// Parses the value of `backoff`: the first delay and the last.
-pub(crate) fn parse_range(name: &str, value: &Expr) -> syn::Result<(Time, Time)> {
+pub(crate) fn parse_range(words: &Vocabulary, name: &str, value: &Expr) -> syn::Result<(Time, Time)> {
     let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = value else {
-        let only = Time::parse(name, value, "100ms..2s")?;
+        let only = Time::parse(words, name, value, "100ms..2s")?;
         return Ok((only.clone(), only));
     };
     let wrong = |problem: String| Error::new(text.span(), problem);
@@ -250,6 +251,6 @@ mod tests {
     fn a_range_goes_upward() {
         let range: Expr = syn::parse_quote!("2s..100ms");
 
-        assert!(parse_range("backoff", &range).is_err());
+        assert!(parse_range(&crate::distributed_lock::VOCABULARY, "backoff", &range).is_err());
     }
 }

@@ -1,20 +1,26 @@
 //! Parses the signature of the annotated function, and keeps its body as tokens.
 //!
-//! Parsing the body would report each of its syntax errors twice. See `expand` for the expansion.
+//! Parsing the body would report each of its syntax errors twice. See `body` for the generated
+//! future.
 
-use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
-use quote::{ToTokens, quote};
+pub(crate) mod body;
+mod boxed;
+pub(crate) mod output;
+pub(crate) mod pattern;
+
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Expr, FnArg, Pat, PatIdent, Signature, Token, Visibility};
 
-use crate::boxed::{self, Boxed};
-use crate::output::Output;
-use crate::pattern;
 use crate::report::written;
+use crate::vocabulary::Vocabulary;
+use boxed::Boxed;
+use output::Output;
 
-/// A function that can run under a lock.
+/// A function that an attribute can be written above.
 pub(crate) struct Function {
     pub(crate) attributes: Vec<Attribute>,
     pub(crate) visibility: Visibility,
@@ -61,14 +67,14 @@ pub(crate) enum Destructured {
 
 impl Function {
     /// Parses the item under the attribute.
-    pub(crate) fn parse(item: TokenStream) -> syn::Result<Self> {
-        Self::parse_stream.parse2(item)
+    pub(crate) fn parse(words: &Vocabulary, item: TokenStream) -> syn::Result<Self> {
+        (|input: ParseStream<'_>| Self::parse_stream(words, input)).parse2(item)
     }
 
-    fn parse_stream(input: ParseStream<'_>) -> syn::Result<Self> {
+    fn parse_stream(words: &Vocabulary, input: ParseStream<'_>) -> syn::Result<Self> {
         let attributes = input.call(Attribute::parse_outer)?;
         let visibility: Visibility = input.parse()?;
-        refuse_other_items(input)?;
+        refuse_other_items(words, input)?;
         let default = if input.fork().call(Ident::parse_any).is_ok_and(|word| word == "default") {
             Some(input.call(Ident::parse_any)?)
         } else {
@@ -77,9 +83,12 @@ impl Function {
         let mut signature: Signature = input.parse()?;
         let body: TokenStream = input.parse()?;
         let Some(body) = body.into_iter().next().and_then(block) else {
+            let (purpose, attribute) = (words.nouns.purpose, words.attribute);
             return Err(Error::new(
                 signature.ident.span(),
-                "there is no body to run under a lock: put `#[distributed_lock(..)]` above the method in the `impl`, or give this one a default body",
+                format!(
+                    "there is no body {purpose}: put `#[{attribute}(..)]` above the method in the `impl`, or give this one a default body"
+                ),
             ));
         };
 
@@ -88,7 +97,7 @@ impl Function {
         let (output, boxed, body) = if signature.asyncness.is_some() {
             (Output::of(&signature.output, signature.ident.span()), None, body)
         } else {
-            let boxed = Boxed::parse(&signature, &body).ok_or_else(|| not_async(&signature))?;
+            let boxed = Boxed::parse(&signature, &body).ok_or_else(|| not_async(words, &signature))?;
             boxed::bind(&boxed.body, &mut parameters);
             let body = boxed::used(&boxed.body, &parameters);
             (Output::new(boxed.output.clone()), Some(boxed.around), body)
@@ -131,6 +140,34 @@ impl Function {
         path.qself.is_none() && first.is_none_or(|first| self.name(&first).is_none())
     }
 
+    /// Refuses a variable of the body, given by the parameter `by`, that hides an argument.
+    pub(crate) fn refuse_hidden(&self, by: &str, variable: &Ident, instead: &str) -> syn::Result<()> {
+        if self.name(&variable.to_string()).is_none() {
+            return Ok(());
+        }
+        Err(Error::new(
+            variable.span(),
+            format!(
+                "`{by} = {variable}` would hide the argument `{variable}`: choose another name, such as `{by} = {instead}`"
+            ),
+        ))
+    }
+
+    /// Refuses `main`, which must install the manager first.
+    pub(crate) fn refuse_main(&self, words: &Vocabulary) -> syn::Result<()> {
+        let name = &self.signature.ident;
+        if name != "main" {
+            return Ok(());
+        }
+        let applied = words.nouns.applied;
+        Err(Error::new(
+            name.span(),
+            format!(
+                "`main` installs the lock manager, so it cannot be {applied} itself: write the attribute above an `async fn` that it calls after `dlock_runtime::init`"
+            ),
+        ))
+    }
+
     /// Lists the arguments, as a part of a message.
     pub(crate) fn arguments(&self) -> String {
         let names: Vec<String> = self.names().map(|name| name.unraw().to_string()).collect();
@@ -171,7 +208,7 @@ fn parameters(signature: &mut Signature) -> Vec<Parameter> {
                     again,
                 };
             }
-            let name = crate::key::argument(index);
+            let name = argument(index);
             let plain = PatIdent {
                 attrs: Vec::new(),
                 by_ref: None,
@@ -192,7 +229,12 @@ fn parameters(signature: &mut Signature) -> Vec<Parameter> {
         .collect()
 }
 
-fn refuse_other_items(input: ParseStream<'_>) -> syn::Result<()> {
+/// Returns the name of an argument whose parameter is a pattern.
+fn argument(index: usize) -> Ident {
+    format_ident!("__dlock_arg{}", index, span = Span::mixed_site())
+}
+
+fn refuse_other_items(words: &Vocabulary, input: ParseStream<'_>) -> syn::Result<()> {
     let others: [(bool, &str); 8] = [
         (input.peek(Token![struct]), "struct"),
         (input.peek(Token![enum]), "enum"),
@@ -206,28 +248,31 @@ fn refuse_other_items(input: ParseStream<'_>) -> syn::Result<()> {
     let Some((_, kind)) = others.into_iter().find(|(is, _)| *is) else { return Ok(()) };
     let article = if matches!(kind, "enum" | "impl") { "an" } else { "a" };
     let cure = match kind {
-        "impl" | "trait" => "write it above each method that is to run under a lock",
-        _ => "write it above an `async fn`",
+        "impl" | "trait" => format!("write it above each method that is {}", words.nouns.purpose),
+        _ => "write it above an `async fn`".to_owned(),
     };
     Err(Error::new(
         input.span(),
-        format!("`#[distributed_lock]` locks a function, and this is {article} `{kind}`: {cure}"),
+        format!("`#[{}]` {}, and this is {article} `{kind}`: {cure}", words.attribute, words.nouns.acts),
     ))
 }
 
-fn not_async(signature: &Signature) -> Error {
+fn not_async(words: &Vocabulary, signature: &Signature) -> Error {
     let name = signature.ident.unraw();
     let cure = if name == "main" {
-        "`main` installs the lock manager: lock an `async fn` that it calls after `dlock_runtime::init`"
-            .to_owned()
+        format!(
+            "`main` installs the lock manager: {} an `async fn` that it calls after `dlock_runtime::init`",
+            words.nouns.apply
+        )
     } else if let Some(output) = boxed::future_output(&signature.output) {
         format!("write `async fn {name}(..) -> {}`", written(&output))
     } else {
         format!(
-            "write `async fn {name}`; if an attribute above this one has removed the `async`, as `#[tokio::test]` does, write `#[distributed_lock(..)]` above it"
+            "write `async fn {name}`; if an attribute above this one has removed the `async`, as `#[tokio::test]` does, write `#[{}(..)]` above it",
+            words.attribute
         )
     };
-    Error::new(signature.fn_token.span(), format!("a lock needs an `async fn`: {cure}"))
+    Error::new(signature.fn_token.span(), format!("{} needs an `async fn`: {cure}", words.nouns.call))
 }
 
 /// Unwraps a block from the invisible group that a `macro_rules!` variable leaves around it.
