@@ -2,7 +2,7 @@
 //!
 //! See `conflicts` for parameters that contradict each other, and `arguments` for the list itself.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use syn::{Error, Expr, ExprPath, LitBool, Path};
 
 use super::{VOCABULARY, conflicts, values};
@@ -44,7 +44,8 @@ pub(crate) struct Options {
 pub(crate) enum OnContended {
     #[default]
     Error,
-    Skip,
+    /// The span of the word.
+    Skip(Span),
     Return(Expr),
     Fallback(ExprPath),
 }
