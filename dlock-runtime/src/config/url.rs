@@ -85,6 +85,10 @@ pub(crate) fn parse(text: &str) -> Result<ConnectSpec> {
             "percent-encode `#`, `?`, `/` and `@` in user and password (`%23`, `%3F`, `%2F`, `%40`)";
         return Err(config("password", problem));
     }
+    if has_placeholder(text) {
+        let problem = "it has a `$`, `{`, or `<`: replace the placeholder, or have the variable expanded, as in `redis://127.0.0.1:6379`";
+        return Err(config("host", problem));
+    }
     if let Some((watched, rest)) = sentinel::parse(text)? {
         return Ok(ConnectSpec { place: Endpoint::Sentinel(watched), settings: settings(&rest)? });
     }
@@ -120,11 +124,23 @@ fn is_cut_in_two(text: &str) -> bool {
     after.is_some_and(|(_, after)| after.contains('@'))
 }
 
+/// Returns the part of a URL between its scheme, or its password, and its path.
+fn hosts(text: &str) -> &str {
+    let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
+}
+
+/// Returns `true` if the hosts have a character of a variable or a placeholder, as in
+/// `redis://${HOST}` and `redis://<host>`.
+fn has_placeholder(text: &str) -> bool {
+    hosts(text).contains(['$', '{', '}', '<', '>'])
+}
+
 /// Returns `true` if the URL of one server has several hosts.
 fn names_several(text: &str) -> bool {
-    let rest = ["redis://", "rediss://"].iter().find_map(|scheme| text.strip_prefix(scheme));
-    let authority = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
-    authority.rsplit('@').next().is_some_and(|hosts| hosts.contains(','))
+    let is_for_one = ["redis://", "rediss://"].iter().any(|scheme| text.starts_with(scheme));
+    is_for_one && hosts(text).contains(',')
 }
 
 fn memory(url: &Url) -> Result<Endpoint> {
@@ -350,6 +366,35 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_value_of_an_option_says_what_to_write() {
+        for (option, part) in [
+            ("lease=30", "`30ms` or `30s`"),
+            ("lease=30sec", "`30s`"),
+            ("lease=30000", "`30000ms`"),
+            ("lease=1.5s", "`500ms`"),
+            ("lease=1d", "`1h`"),
+            ("lease=", "`30s`"),
+            ("lease", "`name=value`"),
+            ("connect_timeout=2 s", "`500ms`"),
+            ("tracking=true", "`on` or `off`"),
+            ("tracking=1", "`on` or `off`"),
+            ("yield_to_foreign=yes", "`on` or `off`"),
+            ("replica_acks=all", "`replica_acks=2`"),
+            ("replica_acks=-1", "`replica_acks=2`"),
+            ("layout=Redisson", "`redisson`"),
+            ("layout=hash", "`redisson`"),
+            ("publish=sharded", "`spublish`"),
+            ("lease=5s,namespace=shop", "`500ms`"),
+            ("lease=5s;namespace=shop", "`500ms`"),
+            ("namespace=shop?lease=5s", "separated by `&`"),
+            ("lease=5s&lease=6s", "given twice"),
+        ] {
+            let problem = parse(&format!("redis://host?{option}")).expect_err(option).to_string();
+            assert!(problem.contains(part), "{option}: {problem}");
+        }
+    }
+
+    #[test]
     fn an_old_option_name_is_refused_with_the_new_one() {
         for (option, new) in [
             ("hand_off=0ms", "`handoff_budget`"),
@@ -455,6 +500,11 @@ mod tests {
                  `redis://user:password@host",
             ),
             ("redis+sentinel://h1,h2/m?db=2", "options: `db` is not an option: write the database after"),
+            ("redis://:hunter2@${REDIS_HOST}:6379", "host: it has a `$`"),
+            ("redis://:hunter2@$HOST", "host: it has a `$`"),
+            ("redis://{{ .Values.host }}", "host: it has a `$`"),
+            ("redis://:hunter2@<host>:6379", "host: it has a `$`"),
+            ("redis+cluster://<host>,<host>", "host: it has a `$`"),
             ("redis://host?hunter2", "options: each is written `name=value`"),
             ("redis://host?lease=5s?namespace=hunter2", "options: they are separated by `&`"),
             ("redis://h1?wait=5s", "options: `wait` is an option of a call, not of a manager: write it in"),
