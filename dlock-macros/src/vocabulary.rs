@@ -175,7 +175,7 @@ const HINTS: &[(&[&str], Option<&str>, &str)] = &[
     (
         &["hash", "hashed", "escape", "escaped", "raw", "optional"],
         Some("key"),
-        "it belongs into the placeholder: write `<user_id|hash>`, `<user_id|opt>`, or `<user_id|raw>`",
+        "write it in the placeholder: `<user_id|hash>`, `<user_id|opt>`, or `<user_id|raw>`",
     ),
     (
         &["enabled", "disabled", "condition", "when", "unless", "onlyif"],

@@ -46,10 +46,7 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
     // A missing bound is reported at the return type.
     let at_output = span.located_at(output.span);
     let Options { on_contended, on_lost, on_unavailable, guard, .. } = &args.options;
-    // A guard that leaves the body is reported at its name.
-    let held = guard
-        .as_ref()
-        .map(|guard| quote_spanned!(span.located_at(guard.span())=> let __dlock_held = &__dlock_call;));
+    let held = guard.as_ref().map(|_| quote_spanned!(span=> let __dlock_held = &__dlock_call;));
     let apart = taken_apart_before(function);
     let pinned = quote_spanned! {span=>
         #held
