@@ -187,6 +187,15 @@ const ALIASES: &[(&str, &str)] = &[
     ("ttl", "lease"),
     ("lockttl", "lease"),
     ("ttlms", "lease"),
+    ("ttlseconds", "lease"),
+    ("timetolive", "lease"),
+    ("expirems", "lease"),
+    ("expiretime", "lease"),
+    ("expireseconds", "lease"),
+    ("expiresafter", "lease"),
+    ("expireafter", "lease"),
+    ("validity", "lease"),
+    ("leaselength", "lease"),
     ("defaultttl", "lease"),
     ("defaultlease", "lease"),
     ("expire", "lease"),
@@ -354,6 +363,23 @@ mod tests {
         assert!(problem("tls-ca", &KNOWN).contains("did you mean `tls_ca`"));
         assert!(problem("banana", &KNOWN).contains("`banana` is not known; allowed are `namespace`"));
         assert!(!problem("Hunter2", &KNOWN).contains("Hunter2"), "it may be a part of a password");
+    }
+
+    #[test]
+    fn a_name_leads_to_the_same_word_as_in_the_attribute() {
+        let vocabulary = include_str!("../../../dlock-macros/src/distributed_lock/vocabulary.rs");
+        let (_, aliases) = vocabulary.split_once("const ALIASES").expect("the attribute has aliases");
+        let lines = aliases.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.strip_suffix("\"),"));
+        let aliases: Vec<_> = lines.filter_map(|line| line.split_once("\", \"")).collect();
+
+        assert!(aliases.len() > 60, "{aliases:?}");
+        for (name, meant) in aliases {
+            let here = ALIASES.iter().find(|(alias, _)| *alias == name).map(|(_, meant)| *meant);
+            assert!(here.is_none_or(|here| here == meant || here == "poll_interval"), "`{name}`: {here:?}");
+            if crate::config::url::OPTIONS.contains(&meant) {
+                assert!(problem(name, &KNOWN).contains(&format!("`{meant}`")), "`{name}`");
+            }
+        }
     }
 
     #[test]
