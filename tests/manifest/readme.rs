@@ -1,5 +1,5 @@
-//! What readers outside the repository see: the README, the front page of the API documentation,
-//! and the published packages.
+//! The texts that readers outside the repository see: the README, the front page of the API
+//! documentation, and the published packages.
 
 use std::path::Path;
 
