@@ -53,3 +53,8 @@ pub async fn post(address: SocketAddr, path: &str) -> io::Result<(u16, String)> 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles every snippet of the README of the published package.
+#[cfg(doctest)]
+#[doc = include_str!("../dlock-runtime/README.md")]
+struct PackageReadme;

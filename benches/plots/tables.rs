@@ -109,58 +109,37 @@ fn table(figures: &Figures) -> String {
     text + "\n"
 }
 
-/// Returns the figures of the README; each sentence names its command.
+/// Returns the figures of the README: each sentence has a number, what to do with it, and the
+/// command that measures it.
 fn headline(figures: &Figures) -> String {
     let of = |scenario: &str, what: &str, who| Some(shown(figures.median(scenario, what, who)?));
     let ours = |scenario: &str, what: &str| of(scenario, what, "ours");
-    let of_pairs = || {
-        let pairs = |tasks, who| of("uncontended", &format!("{tasks}, pairs, to raw"), who);
-        let processor = |tasks, who| of("uncontended", &format!("{tasks}, processor time, to raw"), who);
-        Some(format!(
-            "- Uncontended calls, compared with the two bare commands that a lock needs (`raw`: one task sends {} \
-             such pairs per second): {} times the throughput with 64 tasks, for {} times the processor time per \
-             call; {} times with 1 task, for {} times (`{RUN} --only uncontended`).\n",
-            of("uncontended", "1 task, pairs", "raw")?,
-            pairs("64 tasks", "ours")?,
-            processor("64 tasks", "ours")?,
-            pairs("1 task", "ours")?,
-            processor("1 task", "ours")?,
-        ))
-    };
-    let of_hand_overs = || {
-        let among = "4 x 16, empty body, hand-overs";
-        Some(format!(
-            "- Hand-offs per second of one lock that 64 tasks want: {} in one process; {} across 4 processes, \
-             nearly all of them within one process; {} if every hand-off goes through Redis \
-             (`handoff_budget=0ms`; `{RUN} --only hot-key --only processes`).\n",
-            ours("hot-key", "empty body, hand-overs")?,
-            ours("processes", among)?,
-            of("processes", among, "ours, no hand-off")?,
-        ))
-    };
     let of_wake_up = || {
         let percent = |percent| ours("wake-up", &format!("release to body in another process, p{percent}"));
         let (half, most) = (percent(50)?, percent(99)?);
         Some(format!(
             "- From a release to the start of a waiting body in another process: {half} ms at p50, {most} ms at \
-             p99 (`{RUN} --only wake-up`).\n"
+             p99. Set `wait` to the time of a body, plus this, times the callers ahead (`{RUN} --only wake-up`).\n"
+        ))
+    };
+    let of_hot_key = || {
+        let through_redis = of("processes", "4 x 16, empty body, hand-overs", "ours, no hand-off")?;
+        Some(format!(
+            "- Hand-offs per second of one lock that 64 tasks want: {} within one process, {through_redis} if every \
+             one goes through Redis. If one key needs more, split it (`{RUN} --only hot-key --only processes`).\n",
+            ours("hot-key", "empty body, hand-overs")?,
         ))
     };
     let of_held = || {
         let bytes = ours("held", "10000 held, resident bytes of each")?;
         let share = ours("held", "10000 held, of a core")?;
         Some(format!(
-            "- 10,000 locks that are held and renewed: {share} % of one core, {bytes} bytes each (`{RUN} --only held`).\n"
+            "- 10,000 locks that are held and renewed: {share} % of one core, {bytes} bytes each. One lock per \
+             order or user is cheap (`{RUN} --only held`).\n"
         ))
     };
-    let sentences: String =
-        [of_pairs(), of_hand_overs(), of_wake_up(), of_held()].into_iter().flatten().collect();
-    if sentences.is_empty() {
-        return sentences;
-    }
-    let pictures: String =
-        PICTURES.map(|(file, says)| format!("![{says}](benches/plots/{file})\n\n")).concat();
-    format!("\n{sentences}\n{pictures}")
+    let sentences: String = [of_wake_up(), of_hot_key(), of_held()].into_iter().flatten().collect();
+    if sentences.is_empty() { sentences } else { format!("\n{sentences}\n") }
 }
 
 /// Returns all rows in which another library is ahead.
@@ -257,12 +236,6 @@ fn table_of_those_ahead(figures: &Figures, way: &str, lines: &[&Line]) -> String
     text
 }
 
-/// The pictures of the README; all are in `benches/plots`.
-const PICTURES: [(&str, &str); 2] = [
-    ("throughput.svg", "Throughput by number of tasks, compared with other libraries"),
-    ("hot_key.svg", "Hand-offs per second of a lock that 64 tasks want, compared with other libraries"),
-];
-
 /// Configurations of `ours` that resemble other libraries, and how.
 const WAYS_ALIKE: [(&str, &str); 3] = [
     ("ours, tracking=off", "detects a stolen lock at its next renewal, as these libraries do"),
@@ -316,14 +289,13 @@ mod tests {
         let text = filled("headline", &planted());
 
         let sentences: Vec<_> = text.split("\n- ").skip(1).collect();
-        assert_eq!(sentences.len(), 4, "{text}");
+        assert_eq!(sentences.len(), 3, "{text}");
         assert!(
             sentences.iter().all(|sentence| sentence.contains("`cargo run --release -p dlock-benches --")),
             "{text}"
         );
-        assert!(text.contains("](benches/plots/throughput.svg)"), "{text}");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        for says in ["10,000 such pairs", "1.15 times", "271 bytes"] {
+        for says in ["Set `wait` to", "1,052,000 within one process", "271 bytes"] {
             assert!(text.contains(says), "`{says}` is not in {text}");
         }
     }

@@ -36,7 +36,7 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
         return Ok(Task::Version);
     }
     if words.is_empty() {
-        return Err("a command is missing".to_owned());
+        return Err(format!("a command is missing: write {COMMANDS}"));
     }
     let command = words.remove(0);
     let allowed: &[&str] = match &*command {
@@ -44,27 +44,94 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
         "inspect" => &[],
         "release" => &["--yes"],
         "help" => return Ok(Task::Help),
-        // It may be a URL with a password.
-        _ => return Err("there is no such command".to_owned()),
+        other => return Err(no_command(other)),
     };
-    if options.iter().any(|option| !allowed.contains(&&**option)) {
-        return Err(format!("`{command}` has no such option; write `--` before a key that starts with `-`"));
+    if let Some(option) = options.iter().find(|option| !allowed.contains(&&***option)) {
+        return Err(no_option(&command, option));
     }
-    let key = if command == "doctor" { None } else { words.pop() };
-    let typed = words.pop();
-    if !words.is_empty() {
-        return Err(format!("`{command}` has too many arguments"));
+    if command == "doctor" {
+        let url = operands_of_doctor(words)?.or(url).ok_or_else(|| no_url("dlock doctor URL"))?;
+        return Ok(Task::Doctor { url, json: has(&["--json"]) });
     }
-    let url = typed.or(url).ok_or_else(|| "a URL is missing, and DLOCK_URL is not set".to_owned())?;
-    // A URL is not a key: the key is missing, and printing it would show the password.
-    match (&*command, key.filter(|key| !is_url(key))) {
-        ("doctor", _) => Ok(Task::Doctor { url, json: has(&["--json"]) }),
-        (_, None) => Err("a key is missing".to_owned()),
-        ("inspect", Some(key)) => Ok(Task::Inspect { url, key }),
-        (_, Some(key)) if has(&["--yes"]) => Ok(Task::Release { url, key }),
+    let (url, key) = url_and_key(&command, words, url)?;
+    match &*command {
+        "inspect" => Ok(Task::Inspect { url, key }),
+        _ if has(&["--yes"]) => Ok(Task::Release { url, key }),
         _ => Err("releasing a lock that is held lets a second holder start: confirm with `--yes`".to_owned()),
     }
 }
+
+/// Returns the URL, if it was typed.
+fn operands_of_doctor(mut words: Vec<String>) -> Result<Option<String>, String> {
+    let url = words.pop();
+    if !words.is_empty() {
+        return Err("`doctor` has too many arguments: write `dlock doctor URL`".to_owned());
+    }
+    Ok(url)
+}
+
+/// Returns the URL and the key. `default` is the URL if none was typed.
+fn url_and_key(
+    command: &str,
+    mut words: Vec<String>,
+    default: Option<String>,
+) -> Result<(String, String), String> {
+    let yes = if command == "release" { " --yes" } else { "" };
+    let usage = format!("dlock {command} URL KEY{yes}");
+    // A URL is not a key: the key is missing, and printing it would show the password.
+    let (key, typed) = match (words.pop(), words.pop()) {
+        _ if !words.is_empty() => {
+            return Err(format!("`{command}` has too many arguments: write `{usage}`, for one key"));
+        }
+        (None, _) => return Err(format!("a key is missing: write `{usage}`")),
+        (Some(url), None) if is_url(&url) => return Err(format!("a key is missing: write `{usage}`")),
+        (Some(url), Some(_)) if is_url(&url) => {
+            return Err(format!("the URL comes before the key: write `{usage}`"));
+        }
+        (Some(key), typed) => (key, typed),
+    };
+    let url = typed.or(default).ok_or_else(|| no_url(&usage))?;
+    Ok((url, key))
+}
+
+fn no_url(usage: &str) -> String {
+    format!("a URL is missing, and DLOCK_URL is not set: write `{usage}`")
+}
+
+/// Returns the problem with an unknown command. It is not shown: it may be a URL with a password.
+fn no_command(word: &str) -> String {
+    let meant = match word.to_ascii_lowercase().as_str() {
+        "check" | "examine" | "diagnose" | "ping" | "health" | "doctors" | "docter" => "doctor URL",
+        "show" | "get" | "info" | "status" | "list" | "who" | "holder" | "ttl" | "inpsect" => {
+            "inspect URL KEY"
+        }
+        "unlock" | "delete" | "del" | "rm" | "remove" | "free" | "force-release" | "clear" => {
+            "release URL KEY --yes"
+        }
+        "version" => "--version",
+        _ if is_url(word) => return format!("the command comes before the URL: write {COMMANDS}"),
+        _ => return format!("there is no such command: write {COMMANDS}"),
+    };
+    format!("there is no such command: did you mean `dlock {meant}`")
+}
+
+/// Returns the problem with an unknown option. It is not shown: it may be a part of a password.
+fn no_option(command: &str, option: &str) -> String {
+    let hint = match (command, option) {
+        ("release", "-y" | "-f" | "--force") => "write `--yes`",
+        (_, "-u" | "--url" | "--host" | "--redis") => {
+            "write the URL without an option's name, after the command"
+        }
+        (_, "-k" | "--key") => "write the key without an option's name, after the URL",
+        (_, "-n" | "--namespace" | "--prefix") => {
+            "write the namespace in the URL: `redis://host:port?namespace=shop`"
+        }
+        _ => "write `--` before a key that starts with `-`",
+    };
+    format!("`{command}` has no such option; {hint}")
+}
+
+const COMMANDS: &str = "`dlock doctor URL`, `dlock inspect URL KEY`, or `dlock release URL KEY --yes`";
 
 /// Converts an argument to text. On failure, it is not shown: it may hold a password.
 fn text(word: OsString, what: &str) -> Result<String, String> {
@@ -73,7 +140,7 @@ fn text(word: OsString, what: &str) -> Result<String, String> {
 
 fn is_url(word: &str) -> bool {
     word.split_once("://")
-        .is_some_and(|(scheme, _)| ["redis", "memory"].iter().any(|of| scheme.starts_with(of)))
+        .is_some_and(|(scheme, _)| ["redis", "valkey", "memory"].iter().any(|of| scheme.starts_with(of)))
 }
 
 /// The text of `--help`.
@@ -144,7 +211,9 @@ mod tests {
         for without_key in
             ["inspect redis://:hunter2@h", "release rediss+cluster://h --yes", "inspect memory://"]
         {
-            assert_eq!(read(without_key), Err("a key is missing".to_owned()));
+            assert!(
+                read(without_key).is_err_and(|problem| problem.contains("a key is missing: write `dlock "))
+            );
         }
         assert!(matches!(read("doctor redis://h"), Ok(Task::Doctor { url, .. }) if url == "redis://h"));
     }
@@ -153,13 +222,24 @@ mod tests {
     fn invalid_arguments_are_refused_and_not_shown() {
         for (line, problem) in [
             ("", "command is missing"),
-            ("redis://:hunter2@h", "no such command"),
+            ("redis://:hunter2@h", "command comes before the URL"),
+            ("hunter2", "`dlock inspect URL KEY`, or"),
+            ("unlock redis://:hunter2@h key", "did you mean `dlock release URL KEY --yes`"),
+            ("status redis://:hunter2@h", "did you mean `dlock inspect URL KEY`"),
+            ("check redis://:hunter2@h", "did you mean `dlock doctor URL`"),
             ("doctor", "URL is missing"),
             ("doctor redis://:hunter2@h redis://:hunter2@h", "too many arguments"),
             ("doctor --hunter2 redis://h", "no such option"),
             ("inspect --json redis://h key", "no such option"),
-            ("inspect", "URL is missing"),
-            ("inspect redis://:hunter2@h", "URL is missing"),
+            ("inspect", "a key is missing: write `dlock inspect URL KEY`"),
+            ("inspect redis://:hunter2@h", "a key is missing: write `dlock inspect URL KEY`"),
+            ("release valkey://:hunter2@h --yes", "a key is missing: write `dlock release URL KEY --yes`"),
+            ("inspect key redis://:hunter2@h", "URL comes before the key"),
+            ("inspect key", "URL is missing, and DLOCK_URL is not set: write `dlock inspect URL KEY`"),
+            ("inspect redis://:hunter2@h a b", "too many arguments"),
+            ("release redis://h key --force", "write `--yes`"),
+            ("inspect --namespace=hunter2 redis://h key", "no such option"),
+            ("inspect --namespace shop redis://h key", "`redis://host:port?namespace=shop`"),
             ("release redis://h key", "`--yes`"),
         ] {
             let refused = typed(line).expect_err(line);

@@ -47,8 +47,15 @@ pub(crate) struct Nouns {
 impl Vocabulary {
     /// Returns the name in dlock of another library's parameter.
     pub(crate) fn canonical_name(&self, foreign: &str) -> Option<&'static str> {
-        let plain: String = foreign.chars().filter(|c| *c != '_').map(|c| c.to_ascii_lowercase()).collect();
+        let plain = plain(foreign);
         self.aliases.iter().find(|(name, _)| *name == plain).map(|(_, ours)| *ours)
+    }
+
+    /// Returns what to write for a wish that no single parameter grants.
+    fn hint(&self, name: &str) -> Option<&'static str> {
+        let plain = plain(name);
+        let hints = HINTS.iter().filter(|(_, by, _)| by.is_none_or(|by| self.parameters.contains(&by)));
+        hints.clone().find(|(names, ..)| names.contains(&&*plain)).map(|(.., hint)| *hint)
     }
 
     /// Returns the error for an unknown parameter, with a suggestion.
@@ -68,11 +75,119 @@ impl Vocabulary {
             let here = format!("{none}: dlock calls it `{ours}`");
             return later(ours).map_or(here, |later| format!("{none}; {later}"));
         }
+        if let Some(hint) = self.hint(name) {
+            return format!("{none}: {hint}");
+        }
         let near = names::nearest(name, self.parameters.iter().copied());
         let near = near.map_or_else(String::new, |near| format!(": did you mean `{near}`"));
         format!("{none}{near}; the parameters are {}", list(self.parameters))
     }
 }
+
+/// Returns a name in lower case and without underscores.
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| *c != '_').map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// Plain names, the parameter of the attribute that a hint needs, and the hint.
+const HINTS: &[(&[&str], Option<&str>, &str)] = &[
+    (
+        &["fencing", "fence", "fenced", "fencingtoken", "fencetoken", "withfencing", "usefencing"],
+        Some("guard"),
+        "write `guard = lock`, and in the body `lock.fencing_token().await?`",
+    ),
+    (
+        &["blocking", "block", "waitforever", "forever"],
+        Some("wait"),
+        "a call tries once unless it has `wait` or `retry`: write `wait = \"5s\"`",
+    ),
+    (
+        &["nonblocking", "nowait", "failfast", "tryonly", "trylock", "once"],
+        Some("on_contended"),
+        "a call without `wait` and `retry` tries once: leave it out, or write `on_contended = skip` to skip the body",
+    ),
+    (
+        &["fair", "fairness", "fifo", "queue", "ordered", "priority"],
+        Some("wait"),
+        "waiting calls of a process are served in their order, and a process that waits is queued: write `wait = \"5s\"`",
+    ),
+    (
+        &[
+            "url",
+            "uri",
+            "redisurl",
+            "host",
+            "server",
+            "servers",
+            "nodes",
+            "address",
+            "addr",
+            "endpoint",
+            "connection",
+            "connectionstring",
+            "dsn",
+            "pool",
+            "port",
+            "db",
+            "database",
+            "password",
+            "quorum",
+            "redlock",
+            "majority",
+            "sentinel",
+            "cluster",
+            "tls",
+        ],
+        Some("manager"),
+        "the servers are in the URL of `dlock_runtime::init(\"redis://host:port\").await`, which is called once at the start",
+    ),
+    (
+        &[
+            "layout",
+            "publish",
+            "responsetimeout",
+            "connecttimeout",
+            "grantlease",
+            "handoffbudget",
+            "pollinterval",
+            "yieldtoforeign",
+            "replicaacks",
+            "tracking",
+        ],
+        Some("manager"),
+        "it is an option of the manager: write it in the URL of `init`, or set it on `LockManager::builder`",
+    ),
+    (
+        &["args", "arguments", "params", "vars", "variables", "keyargs", "by", "fields"],
+        Some("key"),
+        "the key names the arguments: write `key = \"order:<user_id>\"`",
+    ),
+    (
+        &["error", "err", "errortype", "exception", "throws", "message", "orelse", "default"],
+        Some("on_contended"),
+        "the function's error type carries lock errors by `From<dlock_runtime::Error>`; for contention alone, write `on_contended = return(value)`",
+    ),
+    (
+        &["log", "logging", "loglevel", "level", "trace", "tracing", "metrics", "span", "debug"],
+        Some("name"),
+        "every call has a span and events: `name = \"place_order\"` sets the function's name in them",
+    ),
+    (
+        &["hash", "hashed", "escape", "escaped", "raw", "optional"],
+        Some("key"),
+        "write it in the placeholder: `<user_id|hash>`, `<user_id|opt>`, or `<user_id|raw>`",
+    ),
+    (
+        &["enabled", "disabled", "condition", "when", "unless", "onlyif"],
+        Some("on_contended"),
+        "an annotated function always acquires its lock: for a condition, call `manager.lock(key).run(..)` under an `if`",
+    ),
+    (
+        &["send", "spawn", "boxed", "sync"],
+        None,
+        "the future is `Send` if the one of the plain function is: leave it out",
+    ),
+];
 
 #[cfg(test)]
 mod tests {
@@ -88,6 +203,43 @@ mod tests {
         assert_eq!(names.canonical_name("leaseTime"), Some("lease"));
         assert_eq!(names.canonical_name("lease_time"), Some("lease"));
         assert_eq!(names.canonical_name("lease"), None);
+    }
+
+    #[test]
+    fn a_wish_without_a_parameter_gets_a_hint() {
+        let names = &distributed_lock::VOCABULARY;
+
+        for (name, hint) in [
+            ("fencing", "`guard = lock`"),
+            ("fencingToken", "`guard = lock`"),
+            ("blocking", "`wait = \"5s\"`"),
+            ("fail_fast", "`on_contended = skip`"),
+            ("url", "`dlock_runtime::init("),
+            ("poll_interval", "`LockManager::builder`"),
+            ("args", "`key = \"order:<user_id>\"`"),
+            ("error", "`From<dlock_runtime::Error>`"),
+            ("logging", "`name = \"place_order\"`"),
+            ("hash", "`<user_id|hash>`"),
+            ("condition", "`manager.lock(key).run(..)`"),
+        ] {
+            assert!(names.unknown(name).contains(hint), "{name}: {}", names.unknown(name));
+        }
+    }
+
+    #[test]
+    fn every_hint_has_plain_names_that_nothing_else_has() {
+        // An alias of another attribute may precede a hint, since it is more specific.
+        let words = &distributed_lock::VOCABULARY;
+        for (names, by, _) in super::HINTS {
+            assert!(by.is_none_or(|by| words.parameters.contains(&by)), "{by:?} is no parameter");
+            for name in *names {
+                assert_eq!(super::plain(name), *name);
+                let uses = super::HINTS.iter().filter(|(names, ..)| names.contains(name)).count();
+                assert_eq!(uses, 1, "`{name}` has several hints");
+                assert!(words.canonical_name(name).is_none(), "`{name}` is an alias and has a hint");
+                assert!(!words.parameters.contains(name), "`{name}` is a parameter and has a hint");
+            }
+        }
     }
 
     #[test]

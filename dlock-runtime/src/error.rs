@@ -17,7 +17,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// replies to its client. The features `axum`, `actix`, and `tonic` convert an error to such a
 /// reply; see [`docs::services`](crate::docs::services). The text of an error contains no password
 /// and no token.
-#[derive(Clone, Debug, thiserror::Error)]
+///
+/// The `Debug` text is the variant and the text of the error, since a `main` that returns an error
+/// prints its `Debug` text: ``Error: Shutdown: the lock manager has been shut down``.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No lock manager is installed, so an annotated function has no server to use.
@@ -330,6 +333,25 @@ impl Error {
     }
 }
 
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let variant = match self {
+            Self::NotInstalled {} => "NotInstalled",
+            Self::Contended { .. } => "Contended",
+            Self::Lost { .. } => "Lost",
+            Self::Unavailable { .. } => "Unavailable",
+            Self::InvalidKey { .. } => "InvalidKey",
+            Self::WrongKind { .. } => "WrongKind",
+            Self::FencingCounter { .. } => "FencingCounter",
+            Self::Reentrant { .. } => "Reentrant",
+            Self::Deadlock { .. } => "Deadlock",
+            Self::Shutdown { .. } => "Shutdown",
+            Self::Config { .. } => "Config",
+        };
+        write!(f, "{variant}: {self}")
+    }
+}
+
 /// The first delay of the default backoff, and the shortest lease. An earlier retry is pointless.
 const SOONEST_RETRY: Duration = Duration::from_millis(100);
 const LATEST_RETRY: Duration = Duration::from_secs(1);
@@ -446,6 +468,19 @@ mod tests {
             text(true),
             "lock `order:7` was lost after 150 ms: its lease expired; the body had completed by then and may have \
              overlapped with another holder's"
+        );
+    }
+
+    #[test]
+    fn debug_text_is_the_variant_and_the_text() {
+        #[derive(Debug)]
+        struct AppError(#[expect(dead_code, reason = "it is printed")] Error);
+        let error = config("url", "it is empty");
+
+        assert_eq!(format!("{error:?}"), "Config: invalid lock configuration: url: it is empty");
+        assert_eq!(
+            format!("{:?}", AppError(error)),
+            "AppError(Config: invalid lock configuration: url: it is empty)"
         );
     }
 

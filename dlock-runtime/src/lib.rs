@@ -29,12 +29,14 @@
 //! | to | see |
 //! |---|---|
 //! | annotate a function | [`distributed_lock`](macro@distributed_lock) |
-//! | connect to the servers | [`init`], [`LockManager::builder`], [`Builder::connect_lazy`], [`docs::operating`] |
+//! | connect to the servers | [`init`], [`LockManager::builder`], [`Builder::connect_lazy`], [`docs::configuration`] |
+//! | run locks in production | [`docs::operating`] |
 //! | lock without the attribute | [`LockManager::lock`], [`Lock::try_run`], [`Lock::acquire`] |
 //! | turn an error into a response | [`Error`], [`Error::http_status`], [`Error::grpc_code`], [`Error::retry_after`] |
 //! | write keys | [`docs::keys`], [`KeyPart`] |
 //! | wait for a lock, or fail at once | [`docs::waiting`] |
 //! | change a lease or a wait without a rebuild | [`docs::operating`], [`Builder::overrides`] |
+//! | acquire two locks, elect a leader, or lock in blocking code | [`docs::recipes`] |
 //! | know the cost of a lock | [`docs::performance`] |
 //! | see the evidence for the guarantees, and the threat model | [`docs::proof`], [`docs::threats`] |
 //! | share locks with services in other languages | [`docs::fleets`], [`Layout`] |
@@ -56,28 +58,9 @@
 //! - `tonic`: [`Error`] converts into a `Status` of tonic 0.14.
 //! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss, and outages on
 //!   command.
-//!
-//! # Layout
-//!
-//! ```text
-//! lib, global      public exports; the manager installed for the process
-//! manager, lock, guard, builder, options, layout, io, retry, key, error      the public API
-//! credentials, lock_info      user and password of connections; what `inspect` returns
-//! doctor           examines the servers for settings that can lose locks
-//! config           options, their bounds, and URLs
-//! run, body, held  a body under a lock, and the holds of the current call chain
-//! engine           connects waiting tasks to the protocol and to a backend
-//! protocol         the rules of the lock, as state machines without clock, socket, or runtime
-//! backend          where locks are stored: Redis, memory
-//! clock, timer, token, telemetry, sync, fork, bounds
-//!                  clock of leases, timers, tokens of acquisitions, spans and events, mutexes,
-//!                  fork detection, bounds of what is read, written, and counted
-//! printable        which characters of foreign text are printed unescaped
-//! testing          the test kit: locks in memory that tests control
-//! integrations     responses and extractors for axum, actix, and tonic, each behind its feature
-//! private          functions that the attribute's expansion calls
-//! docs             the guides
-//! ```
+
+// Labels each item of the documentation with the feature that it needs. Only docs.rs sets `docsrs`.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod body;
@@ -137,11 +120,17 @@ pub mod docs {
     #[doc = include_str!("docs/threats.md")]
     pub mod threats {}
 
+    #[doc = include_str!("docs/configuration.md")]
+    pub mod configuration {}
+
     #[doc = include_str!("docs/keys.md")]
     pub mod keys {}
 
     #[doc = include_str!("docs/waiting.md")]
     pub mod waiting {}
+
+    #[doc = include_str!("docs/recipes.md")]
+    pub mod recipes {}
 
     #[doc = include_str!("docs/services.md")]
     pub mod services {}

@@ -1,10 +1,12 @@
 //! Checks of the project's files: every test runs, the guide on proof names existing tests, no
-//! published code is unsafe, and every dependency has an accepted license.
+//! published code is unsafe, every dependency has an accepted license, and readers outside the
+//! repository find what they need.
 
 mod campaigns;
 mod packages;
 mod proof;
 mod prose;
+mod readme;
 mod structure;
 mod targets;
 

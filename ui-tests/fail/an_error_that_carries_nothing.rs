@@ -17,7 +17,7 @@ async fn by_an_alias() -> Answer<u64> {
 }
 
 #[distributed_lock(key = "a", on_contended = skip)]
-async fn skipped() -> Result<(), OrderError> {
+async fn skipped() -> Result<Option<()>, OrderError> {
     Err(OrderError)
 }
 

@@ -12,4 +12,8 @@ async fn an_argument(id: f32) -> Result<f32, Error> {
     Ok(id)
 }
 
+fn a_tuple_for_a_method(locks: &dlock_runtime::LockManager) {
+    drop(locks.lock(("order", 7)));
+}
+
 fn main() {}

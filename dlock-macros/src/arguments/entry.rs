@@ -62,7 +62,8 @@ fn without_equals(words: &Vocabulary, name: &Ident, instead: Option<TokenTree>) 
         }
         // `skip` without a name, and similar
         (_, Some(ours)) => format!("`{name}` is not a parameter: write `{ours} = {name}`"),
-        _ => format!("`{name}` needs a value: write `{name} = ..`"),
+        _ if words.parameters.contains(&&*plain) => format!("`{name}` needs a value: write `{name} = ..`"),
+        _ => words.unknown(&plain),
     }
 }
 

@@ -81,6 +81,9 @@ pub(crate) fn namespace(value: Expr) -> syn::Result<Expr> {
             odd if odd.contains(|c: char| c.is_whitespace() || c.is_control() || "{}".contains(c)) => {
                 "cannot have white space, control characters or braces"
             }
+            with_colon if with_colon.ends_with(':') => {
+                "has no `:` at its end, since dlock puts one between it and the key"
+            }
             _ => return Ok(value),
         },
         _ => "is a string, or the path of a `const &str`; put what varies into the `key`",

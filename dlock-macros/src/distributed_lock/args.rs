@@ -47,7 +47,8 @@ pub(crate) struct Options {
 pub(crate) enum OnContended {
     #[default]
     Error,
-    Skip,
+    /// The span of the word.
+    Skip(Span),
     Return(Expr),
     Fallback(ExprPath),
 }

@@ -15,6 +15,7 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
+use syn::LitBool;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprBlock, Stmt};
@@ -73,9 +74,11 @@ impl Expansion<'_> {
         let template = quote_spanned!(span=> #private::Call::template(&__dlock_call));
         let key = key.tokens(private, &template);
         let question = self.key.question(private);
+        let skip = self.questioned_skip();
         quote_spanned! {span=>
             {
                 #question
+                #skip
                 #bindings
                 let __dlock_call = #begun #varying;
                 let __dlock_key = #key;
@@ -133,7 +136,10 @@ impl Expansion<'_> {
             let lease = self.questioned(&lease);
             quote_spanned!(span=> .lease(#lease))
         });
-        let renew = args.renew.as_ref().map(|renew| quote_spanned!(span=> .renew(#renew)));
+        let renew = args.renew.as_ref().map(|renew| {
+            let renew = self.questioned_renew(renew);
+            quote_spanned!(span=> .renew(#renew))
+        });
         let retry = args.retry.as_ref().filter(|retry| !self.function.varies(retry));
         let retry = retry.map(|retry| quote_spanned!(span=> .retry(#retry)));
         let wait = constant(&args.wait).map(|wait| quote_spanned!(span=> .wait(#wait)));
@@ -143,7 +149,7 @@ impl Expansion<'_> {
             .then(|| quote_spanned!(span=> .on_lost(#private::OnLost::Finish)));
         let release = (args.release == ReleaseMode::Background)
             .then(|| quote_spanned!(span=> .release_mode(#private::ReleaseMode::Background)));
-        let try_only = matches!(args.on_contended, OnContended::Skip | OnContended::Return(_))
+        let try_only = matches!(args.on_contended, OnContended::Skip(_) | OnContended::Return(_))
             .then(|| quote_spanned!(span=> .try_only()));
         let max_hold = constant(&args.max_hold).map(|max_hold| quote_spanned!(span=> .max_hold(#max_hold)));
         let min_hold = constant(&args.min_hold).map(|min_hold| quote_spanned!(span=> .min_hold(#min_hold)));
@@ -163,11 +169,29 @@ impl Expansion<'_> {
     fn questioned(&self, lease: &Time) -> TokenStream {
         match lease.known() {
             Some((long, span)) if long > std::time::Duration::from_secs(3600) => {
-                let question = runtime::question(&self.private, "long_lease", span);
+                let question = runtime::question(&self.private, "warning_long_lease", span);
                 quote_spanned!(Span::mixed_site()=> #question(#lease))
             }
             _ => lease.to_token_stream(),
         }
+    }
+
+    /// Returns `renew`, with a warning if it fixes a lease that the function does not set.
+    fn questioned_renew(&self, renew: &LitBool) -> TokenStream {
+        if renew.value || self.args.options.lease.is_some() {
+            return renew.to_token_stream();
+        }
+        let question = runtime::question(&self.private, "warning_fixed_lease", renew.span());
+        quote_spanned!(Span::mixed_site()=> #question(#renew))
+    }
+
+    /// Returns a warning about a `skip` whose value looks like that of a body that ran.
+    fn questioned_skip(&self) -> Option<TokenStream> {
+        let OnContended::Skip(span) = self.args.options.on_contended else { return None };
+        self.function.output.is_unit_result().then(|| {
+            let question = runtime::question(&self.private, "warning_skip_like_success", span);
+            quote_spanned!(Span::mixed_site()=> #question();)
+        })
     }
 }
 

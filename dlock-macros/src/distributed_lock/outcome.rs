@@ -28,7 +28,7 @@ pub(crate) fn check(output: &Output, options: &Options) -> syn::Result<()> {
         );
     }
     match on_contended {
-        OnContended::Error | OnContended::Skip => refuse(
+        OnContended::Error | OnContended::Skip(_) => refuse(
             "`impl Trait` cannot report that the lock was not acquired: return `Result<T, E>`, or write `on_contended = return(value)` or `on_contended = fallback(path)`",
         ),
         OnContended::Fallback(_) if *on_lost == OnLost::Abort => refuse(
@@ -81,7 +81,7 @@ pub(crate) fn tokens(expansion: &Expansion<'_>, body: &TokenStream) -> TokenStre
             let finish = quote_spanned!(at_output=> #private::finish::<#output>(__dlock_result));
             quote_spanned!(span=> #run #skipping #finish)
         }
-        OnContended::Skip => {
+        OnContended::Skip(_) => {
             let finish =
                 quote_spanned!(at_output=> #private::finish_or_skip::<#output>(__dlock_result, #swallow));
             quote_spanned!(span=> #run #skipping #finish)

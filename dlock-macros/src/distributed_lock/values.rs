@@ -65,7 +65,7 @@ pub(crate) fn on_contended(value: Expr) -> syn::Result<OnContended> {
     let span = value.span();
     match value {
         Expr::Path(path) if path.path.is_ident("error") => return Ok(OnContended::Error),
-        Expr::Path(path) if path.path.is_ident("skip") => return Ok(OnContended::Skip),
+        Expr::Path(path) if path.path.is_ident("skip") => return Ok(OnContended::Skip(span)),
         Expr::Return(value) => {
             if let Some(value) = value.expr {
                 return Ok(OnContended::Return(match *value {
@@ -165,12 +165,26 @@ pub(crate) fn release(value: &Expr) -> syn::Result<ReleaseMode> {
 
 /// Parses `kind`, of which this version has one.
 pub(crate) fn kind(value: &Expr) -> syn::Result<()> {
-    let problem = match value {
-        Expr::Path(path) if path.path.is_ident("mutex") => return Ok(()),
-        Expr::Path(path) if ["fair", "read", "write"].iter().any(|kind| path.path.is_ident(kind)) => {
-            format!("`kind = {}` is not available in this version of dlock", path.path.to_token_stream())
-        }
-        _ => "`kind` is `mutex`".to_owned(),
+    let written = match value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => text.value(),
+        other => other.to_token_stream().to_string(),
     };
-    Err(Error::new(value.span(), format!("{problem}: leave `kind` out, or write `kind = mutex`")))
+    let instead = match written.to_ascii_lowercase().as_str() {
+        _ if written == "mutex" && matches!(value, Expr::Path(_)) => return Ok(()),
+        "read" | "shared" | "write" | "rw" | "rwlock" => {
+            "readers exclude each other like writers, since a lock has one holder at a time"
+        }
+        "fair" | "fifo" => {
+            "waiting calls of a process are served in their order, and a process that waits is queued"
+        }
+        "semaphore" | "permits" | "counting" => "a lock has one holder at a time",
+        _ => {
+            let problem = "`kind` is `mutex`: leave `kind` out, or write `kind = mutex`";
+            return Err(Error::new(value.span(), problem));
+        }
+    };
+    let problem = format!(
+        "`kind = {written}` is not available in this version of dlock: {instead}; leave `kind` out, or write `kind = mutex`"
+    );
+    Err(Error::new(value.span(), problem))
 }

@@ -13,7 +13,7 @@ use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, Expr, FnArg, Pat, PatIdent, Signature, Token, Visibility};
+use syn::{Attribute, Error, Expr, FnArg, Pat, PatIdent, PathSegment, Signature, Token, Type, Visibility};
 
 use crate::arguments::values::mentions;
 use crate::report::written;
@@ -176,6 +176,37 @@ impl Function {
         ))
     }
 
+    /// Returns the parameters other than `self` with their types.
+    fn types(&self) -> impl Iterator<Item = (&Parameter, &Type)> {
+        let types = self.signature.inputs.iter().filter_map(|input| match input {
+            FnArg::Typed(typed) => Some(&*typed.ty),
+            FnArg::Receiver(_) => None,
+        });
+        self.parameters.iter().zip(types)
+    }
+
+    /// Returns the name of the type of an argument without its module, as it is written.
+    pub(crate) fn type_name(&self, argument: &Ident) -> Option<String> {
+        let (_, of) = self.types().find(|(parameter, _)| parameter.name == *argument)?;
+        last_segment(of).map(|segment| segment.ident.to_string())
+    }
+
+    /// Returns the first argument whose type may have fields, and that type as it is written.
+    pub(crate) fn argument_with_fields(&self) -> Option<(Ident, String)> {
+        self.types().find_map(|(parameter, of)| {
+            let segment = last_segment(of)?;
+            let name = match &parameter.pattern {
+                None => parameter.name.clone(),
+                Some(pattern) => match pattern::names(pattern).as_slice() {
+                    [only] => only.clone(),
+                    _ => return None,
+                },
+            };
+            let has_none = WITHOUT_FIELDS.iter().any(|scalar| segment.ident == scalar);
+            (!has_none).then(|| (name, written(of)))
+        })
+    }
+
     /// Lists the arguments, as a part of a message.
     pub(crate) fn arguments(&self) -> String {
         let names: Vec<String> = self.names().map(|name| name.unraw().to_string()).collect();
@@ -187,6 +218,44 @@ impl Function {
         }
     }
 }
+
+/// Returns the last segment of a type's path, behind references.
+fn last_segment(of: &Type) -> Option<&PathSegment> {
+    match of {
+        Type::Path(path) => path.path.segments.last(),
+        Type::Reference(reference) => last_segment(&reference.elem),
+        Type::Group(group) => last_segment(&group.elem),
+        _ => None,
+    }
+}
+
+/// Types whose values are parts of keys themselves, or have no named fields.
+const WITHOUT_FIELDS: [&str; 24] = [
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "u128",
+    "usize",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "i128",
+    "isize",
+    "f32",
+    "f64",
+    "bool",
+    "char",
+    "str",
+    "String",
+    "Uuid",
+    "Option",
+    "Vec",
+    "State",
+    "HeaderMap",
+    "LockManager",
+];
 
 /// Makes every parameter a plain name, and returns the patterns.
 fn parameters(signature: &mut Signature) -> Vec<Parameter> {

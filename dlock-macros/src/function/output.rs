@@ -6,7 +6,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
-use syn::{ReturnType, Token, Type, TypeInfer, TypeTuple};
+use syn::{GenericArgument, PathArguments, ReturnType, Token, Type, TypeInfer, TypeTuple};
 
 /// The return type of the body.
 pub(crate) struct Output {
@@ -39,6 +39,17 @@ impl Output {
         let span = named.span();
         Unnamed.visit_type_mut(&mut named);
         Self { opaque: is_infer(&named), named, span }
+    }
+
+    /// Returns `true` if the type is written as a `Result` of `()`.
+    pub(crate) fn is_unit_result(&self) -> bool {
+        let Type::Path(path) = &self.named else { return false };
+        let Some(last) = path.path.segments.last().filter(|last| last.ident == "Result") else {
+            return false;
+        };
+        let PathArguments::AngleBracketed(arguments) = &last.arguments else { return false };
+        let unit = |argument: &GenericArgument| matches!(argument, GenericArgument::Type(Type::Tuple(tuple)) if tuple.elems.is_empty());
+        arguments.args.first().is_some_and(unit)
     }
 
     /// Returns `true` if the type is `!`, which carries no error.

@@ -102,7 +102,7 @@ impl Key {
     pub(crate) fn question(&self, private: &TokenStream) -> Option<TokenStream> {
         let Self::Template(template) = self else { return None };
         template.questionable.map(|span| {
-            let question = runtime::question(private, "literal_argument", span);
+            let question = runtime::question(private, "warning_literal_argument", span);
             quote_spanned!(Span::mixed_site()=> #question();)
         })
     }
@@ -175,6 +175,8 @@ impl Template {
         };
         let root = match argument {
             Some(name) => {
+                refuse_headers(placeholder, &name, function)
+                    .map_err(|problem| Error::new(source.span(placeholder.at.clone()), problem))?;
                 let mut written = name.clone();
                 if !placeholder.steps.is_empty() {
                     written.set_span(name.span().located_at(inside));
@@ -258,11 +260,27 @@ fn no_such_argument(placeholder: &Placeholder, function: &Function) -> String {
         );
     }
     let names: Vec<String> = function.names().map(|name| name.unraw().to_string()).collect();
+    let place = &placeholder.place;
     let near = names::nearest(root, names.iter().map(String::as_str)).map_or_else(String::new, |near| {
         let rest = placeholder.place.strip_prefix(root.as_str()).unwrap_or_default();
         format!(": did you mean `<{near}{rest}>`")
     });
-    format!("`<{}>` names no argument of this function{near}; {}", placeholder.place, function.arguments())
+    let within = function.argument_with_fields().filter(|_| near.is_empty() && placeholder.steps.is_empty());
+    let within = within.map_or_else(String::new, |(argument, of)| {
+        format!("; for a field of `{argument}: {of}`, write `<{argument}.{place}>`")
+    });
+    format!("`<{place}>` names no argument of this function{near}; {}{within}", function.arguments())
+}
+
+/// Refuses an argument that is a collection of values, of which a key needs one.
+fn refuse_headers(placeholder: &Placeholder, name: &Ident, function: &Function) -> Result<(), String> {
+    let is_map = function.type_name(name).is_some_and(|of| of == "HeaderMap");
+    if !is_map || !placeholder.steps.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "`<{name}>` is all headers, and a key needs one: write `key = request_key(&{name})` and a function that builds the key from it, as `dlock_runtime::docs::keys` shows"
+    ))
 }
 
 /// Returns the placeholder that was probably meant: `<id>` for `<Id>`, and `<order.id>` for

@@ -15,6 +15,7 @@ pub(crate) mod quorum;
 mod scheme;
 pub(crate) mod sentinel;
 mod suggest;
+mod unknown_option;
 pub(crate) mod url;
 mod url_parts;
 
@@ -100,24 +101,30 @@ impl Settings {
             let problem = "it applies only to Redisson's layout: add `layout=redisson`, or leave it out";
             return Err(config("publish", problem));
         }
-        if !is_namespace(&self.namespace) {
-            let problem = "white space, control characters, braces, and angle brackets are not allowed";
+        if let Some(problem) = namespace_problem(&self.namespace) {
             return Err(config("namespace", problem));
         }
         Ok(self)
     }
 }
 
-/// Returns `true` if `text` can be the prefix of a key: it must not look like a part of a template.
-pub(crate) const fn is_namespace(text: &str) -> bool {
+/// Returns why `text` cannot be the prefix of a key. It must not look like a part of a template.
+pub(crate) const fn namespace_problem(text: &str) -> Option<&'static str> {
     let mut rest = text.as_bytes();
     while let [byte, behind @ ..] = rest {
         if matches!(byte, 0..=b' ' | b'{' | b'}' | b'<' | b'>' | 127) {
-            return false;
+            return Some(
+                "white space, control characters, braces, and angle brackets are not allowed in a namespace: write `shop`",
+            );
+        }
+        if matches!((byte, behind), (b':', [])) {
+            return Some(
+                "leave out the `:` at the end of the namespace: dlock puts one between it and the key; write `shop`",
+            );
         }
         rest = behind;
     }
-    true
+    None
 }
 
 /// A fencing counter that is unused for this time expires. It restarts above every token that it

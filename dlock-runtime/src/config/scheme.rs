@@ -94,7 +94,7 @@ pub(super) fn unknown(scheme: &str) -> Error {
     } else if let Some(near) = nearest(&name, SCHEMES.iter().map(|(known, _)| *known)) {
         format!("it is not known: did you mean `{}`", written(near))
     } else {
-        format!("it is not known: write `{USUAL}`, or another that the guide on operating lists")
+        format!("it is not known: write `{USUAL}`, or another that the guide on configuration lists")
     };
     config("scheme", problem)
 }
@@ -104,7 +104,8 @@ fn without_slashes(text: &str) -> Error {
     let end = text.find(|c: char| !is_of_a_scheme(c)).unwrap_or(text.len());
     let (name, rest) = text.split_at_checked(end).unwrap_or(("", text));
     let name = name.to_ascii_lowercase();
-    let is_scheme = rest.starts_with([':', '/', '\\']);
+    // The bare word `memory` has no rest.
+    let is_scheme = rest.is_empty() || rest.starts_with([':', '/', '\\']);
     let problem = if text.starts_with('/') {
         format!("it is missing: did you mean `{}`", written("redis+unix"))
     } else if let Some(meant) = known(&name).map(written).or_else(|| meant(&name)).filter(|_| is_scheme) {
@@ -253,6 +254,11 @@ mod tests {
             ("redis+unix:/run/redis.sock", "redis+unix:///path"),
             ("/run/redis.sock", "redis+unix:///path"),
             ("redis:/h?namespace=a://b", "redis://host:port"),
+            ("memory", "memory://"),
+            ("memory:", "memory://"),
+            ("in-memory", "memory://"),
+            ("redis", "redis://host:port"),
+            ("tls", "rediss://host:port"),
         ] {
             assert!(refused(url).contains(&format!("did you mean `{meant}`")), "{url}: {}", refused(url));
         }

@@ -31,9 +31,8 @@ use crate::config::cluster::ClusterEndpoint;
 use crate::config::node_spec::NodeSpec;
 use crate::config::quorum::QuorumEndpoint;
 use crate::config::sentinel::SentinelEndpoint;
-use crate::config::suggest::nearest;
 use crate::config::url_parts::{NOT_ENCODED, decoded, server, tls, url};
-use crate::config::{Settings, cluster, config, duration, quorum, scheme, sentinel};
+use crate::config::{Settings, cluster, config, duration, quorum, scheme, sentinel, unknown_option};
 use crate::error::Result;
 use crate::layout::{Layout, Publish};
 
@@ -87,6 +86,10 @@ pub(crate) fn parse(text: &str) -> Result<ConnectSpec> {
             "percent-encode `#`, `?`, `/` and `@` in user and password (`%23`, `%3F`, `%2F`, `%40`)";
         return Err(config("password", problem));
     }
+    if has_placeholder(text) {
+        let problem = "it has a `$`, `{`, or `<`: replace the placeholder, or have the variable expanded, as in `redis://127.0.0.1:6379`";
+        return Err(config("host", problem));
+    }
     if let Some((watched, rest)) = sentinel::parse(text)? {
         return Ok(ConnectSpec { place: Endpoint::Sentinel(watched), settings: settings(&rest)? });
     }
@@ -122,11 +125,23 @@ fn is_cut_in_two(text: &str) -> bool {
     after.is_some_and(|(_, after)| after.contains('@'))
 }
 
+/// Returns the part of a URL between its scheme, or its password, and its path.
+fn hosts(text: &str) -> &str {
+    let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
+}
+
+/// Returns `true` if the hosts have a character of a variable or a placeholder, as in
+/// `redis://${HOST}` and `redis://<host>`.
+fn has_placeholder(text: &str) -> bool {
+    hosts(text).contains(['$', '{', '}', '<', '>'])
+}
+
 /// Returns `true` if the URL of one server has several hosts.
 fn names_several(text: &str) -> bool {
-    let rest = ["redis://", "rediss://"].iter().find_map(|scheme| text.strip_prefix(scheme));
-    let authority = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
-    authority.rsplit('@').next().is_some_and(|hosts| hosts.contains(','))
+    let is_for_one = ["redis://", "rediss://"].iter().any(|scheme| text.starts_with(scheme));
+    is_for_one && hosts(text).contains(',')
 }
 
 fn memory(url: &Url) -> Result<Endpoint> {
@@ -177,8 +192,14 @@ fn unix(url: &Url) -> Result<NodeSpec> {
 
 /// Returns the options. A `+` is not decoded to a space: this is not a form.
 fn pairs(url: &Url) -> Result<Vec<(String, String)>> {
-    let pairs = url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    let query = url.query().unwrap_or_default();
+    if query.contains('?') {
+        let problem = "they are separated by `&`, not by a second `?`; a `?` in a value is written `%3F`";
+        return Err(config("options", problem));
+    }
+    let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let problem = "each is written `name=value`, and `&` separates them";
+        let (name, value) = pair.split_once('=').ok_or_else(|| config("options", problem))?;
         decoded(name).zip(decoded(value)).ok_or_else(|| config("options", NOT_ENCODED))
     });
     pairs.collect()
@@ -216,42 +237,11 @@ fn settings(url: &Url) -> Result<Settings> {
             "tls_key" => certificates.key = Some(Pem::File(value.into())),
             "tls_name" => certificates.name = Some(value),
             "db" | "user" | "password" if url.scheme() == "redis+unix" => {}
-            "db" | "user" | "password" => {
-                let problem = format!(
-                    "`{name}` is not an option of this URL: write `redis://user:password@host:port/database`"
-                );
-                return Err(config("options", problem));
-            }
-            "wait" | "retry" | "backoff" | "renew" | "release" | "max_hold" | "min_hold" | "reentrant"
-            | "on_contended" | "on_lost" | "on_unavailable" => {
-                let problem = format!(
-                    "`{name}` is an option of a call, not of a manager: write it in `#[distributed_lock(..)]`, or set it on the `Lock`"
-                );
-                return Err(config("options", problem));
-            }
             unknown => {
-                // The name is repeated only if it looks like one: a password with a `?` in it ends
-                // up here.
-                let looks_like_a_name = unknown.len() <= 24
-                    && unknown.bytes().all(|b| b.is_ascii_lowercase() || b"_-".contains(&b));
-                let shown =
-                    if looks_like_a_name { format!("`{unknown}` is") } else { "one of them is".to_owned() };
                 let of_sockets: &[&str] =
                     if url.scheme() == "redis+unix" { &["db", "user", "password"] } else { &[] };
-                let known = || OPTIONS.iter().chain(of_sockets).copied();
-                let renamed = RENAMED.iter().find(|(old, _)| *old == unknown);
-                let problem = if unknown == "io" {
-                    "`io` is not needed: callers read replies themselves, and a thread renews leases; leave it out"
-                        .to_owned()
-                } else if let Some((_, new)) = renamed {
-                    format!("`{unknown}` is now written `{new}`")
-                } else if let Some(near) = nearest(unknown, known()) {
-                    format!("{shown} not known: did you mean `{near}`")
-                } else {
-                    let allowed: Vec<_> = known().map(|name| format!("`{name}`")).collect();
-                    format!("{shown} not known; allowed are {}", allowed.join(", "))
-                };
-                return Err(config("options", problem));
+                let known: Vec<_> = OPTIONS.iter().chain(of_sockets).copied().collect();
+                return Err(config("options", unknown_option::problem(unknown, &known)));
             }
         }
         seen.push(name);
@@ -276,7 +266,8 @@ fn one_of<T: Copy>(name: &str, value: &str, all: &[(&str, T)]) -> Result<T> {
     })
 }
 
-const OPTIONS: [&str; 18] = [
+/// The options of every URL.
+pub(super) const OPTIONS: [&str; 18] = [
     "namespace",
     "layout",
     "publish",
@@ -295,13 +286,6 @@ const OPTIONS: [&str; 18] = [
     "tls_cert",
     "tls_key",
     "tls_name",
-];
-
-/// Names that options had before 0.1.0, and the current ones.
-const RENAMED: [(&str, &str); 3] = [
-    ("hand_off", "handoff_budget"),
-    ("poll", "poll_interval"),
-    ("share", "yield_to_foreign=on` or `yield_to_foreign=off"),
 ];
 
 #[cfg(test)]
@@ -384,6 +368,35 @@ mod tests {
             ),
             ("", Layout::Redisson, Publish::Both, Duration::ZERO, Duration::from_secs(1))
         );
+    }
+
+    #[test]
+    fn a_wrong_value_of_an_option_says_what_to_write() {
+        for (option, part) in [
+            ("lease=30", "`30ms` or `30s`"),
+            ("lease=30sec", "`30s`"),
+            ("lease=30000", "`30000ms`"),
+            ("lease=1.5s", "`500ms`"),
+            ("lease=1d", "`1h`"),
+            ("lease=", "`30s`"),
+            ("lease", "`name=value`"),
+            ("connect_timeout=2 s", "`500ms`"),
+            ("tracking=true", "`on` or `off`"),
+            ("tracking=1", "`on` or `off`"),
+            ("yield_to_foreign=yes", "`on` or `off`"),
+            ("replica_acks=all", "`replica_acks=2`"),
+            ("replica_acks=-1", "`replica_acks=2`"),
+            ("layout=Redisson", "`redisson`"),
+            ("layout=hash", "`redisson`"),
+            ("publish=sharded", "`spublish`"),
+            ("lease=5s,namespace=shop", "`500ms`"),
+            ("lease=5s;namespace=shop", "`500ms`"),
+            ("namespace=shop?lease=5s", "separated by `&`"),
+            ("lease=5s&lease=6s", "given twice"),
+        ] {
+            let problem = parse(&format!("redis://host?{option}")).expect_err(option).to_string();
+            assert!(problem.contains(part), "{option}: {problem}");
+        }
     }
 
     #[test]
@@ -499,9 +512,17 @@ mod tests {
             ("redis+unix:///run/redis.sock?password=hunter2@x", "password"),
             (
                 "redis://host?password=hunter2",
-                "options: `password` is not an option of this URL: write `redis://user:password@host",
+                "options: `password` is not an option: write user and password before the host, as in \
+                 `redis://user:password@host",
             ),
-            ("redis+sentinel://h1,h2/m?db=2", "options: `db` is not an option of this URL"),
+            ("redis+sentinel://h1,h2/m?db=2", "options: `db` is not an option: write the database after"),
+            ("redis://:hunter2@${REDIS_HOST}:6379", "host: it has a `$`"),
+            ("redis://:hunter2@$HOST", "host: it has a `$`"),
+            ("redis://{{ .Values.host }}", "host: it has a `$`"),
+            ("redis://:hunter2@<host>:6379", "host: it has a `$`"),
+            ("redis+cluster://<host>,<host>", "host: it has a `$`"),
+            ("redis://host?hunter2", "options: each is written `name=value`"),
+            ("redis://host?lease=5s?namespace=hunter2", "options: they are separated by `&`"),
             ("redis://h1?wait=5s", "options: `wait` is an option of a call, not of a manager: write it in"),
             ("redis://:hunter2%+1@host", "password"),
             ("redis+cluster://h1,h2:7000,h1:6379", "twice"),
@@ -553,19 +574,15 @@ mod tests {
     }
 
     #[test]
-    fn the_guide_and_the_readme_have_every_option_and_every_scheme() {
-        for (name, text) in [
-            ("operating.md", include_str!("../docs/operating.md")),
-            ("README.md", include_str!("../../../README.md")),
-        ] {
-            let options = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
-            let options: Vec<_> = options.flat_map(|cell| cell.split(", ")).collect();
-            for option in OPTIONS {
-                assert!(options.contains(&&*format!("`{option}`")), "{option} is not in {name}");
-            }
-            for (scheme, _) in scheme::SCHEMES {
-                assert!(text.contains(&format!("\n{scheme}://")), "{scheme} is not in {name}");
-            }
+    fn the_guide_has_every_option_and_every_scheme() {
+        let text = include_str!("../docs/configuration.md");
+        let options = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+        let options: Vec<_> = options.flat_map(|cell| cell.split(", ")).collect();
+        for option in OPTIONS {
+            assert!(options.contains(&&*format!("`{option}`")), "{option} is not in the guide");
+        }
+        for (scheme, _) in scheme::SCHEMES {
+            assert!(text.contains(&format!("\n{scheme}://")), "{scheme} is not in the guide");
         }
     }
 }

@@ -12,7 +12,8 @@ use crate::key::{InvalidKey, KeyBuilder, LockKey, name};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a whole lock key",
     label = "this is not a key",
-    note = "give a string, as in `key = format!(\"order:{{tenant}}:{{id}}\")`, or write a template: `key = \"order:<tenant>:<id>\"`"
+    note = "in the attribute, write a template, `key = \"order:<tenant>:<id>\"`, or a string, `key = format!(\"order:{{tenant}}:{{id}}\")`",
+    note = "for a method, give a string, `manager.lock(format!(\"order:{{tenant}}:{{id}}\"))`, or a `KeyBuilder`, which escapes values"
 )]
 pub trait IntoLockKey {
     /// Returns the key, in `namespace` unless it already has one.
@@ -28,7 +29,8 @@ pub trait IntoLockKey {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a whole lock key",
     label = "this is not a key",
-    note = "give a string, as in `key = format!(\"order:{{tenant}}:{{id}}\")`, or write a template: `key = \"order:<tenant>:<id>\"`"
+    note = "in the attribute, write a template, `key = \"order:<tenant>:<id>\"`, or a string, `key = format!(\"order:{{tenant}}:{{id}}\")`",
+    note = "for a method, give a string, `manager.lock(format!(\"order:{{tenant}}:{{id}}\"))`, or a `KeyBuilder`, which escapes values"
 )]
 pub trait AsLockKey {
     /// Returns the key. See [`IntoLockKey::into_lock_key`].

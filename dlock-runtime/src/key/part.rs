@@ -47,7 +47,7 @@ use crate::key::sink::Sink;
     message = "`{Self}` cannot be part of a lock key",
     label = "this value is in the key",
     note = "write `#[derive(dlock_runtime::KeyPart)]` above a struct of your own, or use one of its fields or getters, such as `<order.id>`: see `dlock_runtime::docs::keys`",
-    note = "an extractor of axum or actix-web needs the feature `axum` or `actix` of `dlock-runtime`; a type without one canonical text, such as a float, a `Duration`, or a `Vec`, cannot be a part: use an integer, such as cents or `<time.as_secs()>`"
+    note = "an extractor of axum or actix-web needs its feature: `dlock-runtime = {{ version = \"..\", features = [\"axum\"] }}`, or `actix`; a type without one canonical text, such as a float, a `Duration`, or a `Vec`, cannot be a part: use an integer, such as cents or `<time.as_secs()>`"
 )]
 pub trait KeyPart {
     /// Writes the value, by exactly one call to a method of `out`.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 
 use crate::body::Body;
-use crate::config::is_namespace;
+use crate::config::namespace_problem;
 use crate::error::{Error, Result};
 use crate::guard::LockGuard;
 use crate::key::{IntoLockKey, KeyBuilder, LockKey};
@@ -80,10 +80,9 @@ impl Callsite {
     #[must_use]
     #[track_caller]
     pub const fn namespace(self, namespace: &'static str) -> Self {
-        assert!(
-            is_namespace(namespace),
-            "`namespace` cannot have white space, control characters, braces, or angle brackets"
-        );
+        if let Some(problem) = namespace_problem(namespace) {
+            panic!("{}", problem);
+        }
         Self { namespace: Some(namespace), ..self }
     }
 

@@ -47,10 +47,10 @@ pub fn never<R>() -> R {
 
 /// Warns about a lease of more than one hour.
 #[deprecated(
-    note = "a lease of over an hour: after a crash, the lock stays held for that long. The watchdog renews a short lease while the body runs: write `lease = \"30s\"`. If it is intended, pass a `const Duration`"
+    note = "a lease of over an hour. After a crash, the lock stays held for that long. The watchdog renews a short lease while the body runs: write `lease = \"30s\"`. If it is intended, pass a `const Duration`"
 )]
 #[must_use]
-pub const fn long_lease(lease: Duration) -> Duration {
+pub const fn warning_long_lease(lease: Duration) -> Duration {
     lease
 }
 
@@ -58,4 +58,19 @@ pub const fn long_lease(lease: Duration) -> Duration {
 #[deprecated(
     note = "a word of this key is the name of an argument, but is literal text, so all callers share ONE lock: write `<` and `>` around it, as in `key = \"order:<user_id>\"`. If it is intended, use a constant: `key = KEY`"
 )]
-pub const fn literal_argument() {}
+pub const fn warning_literal_argument() {}
+
+/// Warns about a lease that is neither set nor renewed.
+#[deprecated(
+    note = "`renew = false` without `lease`: the lock ends after the manager's lease, 30 s by default, even if the body still runs. Write the longest time of the body, as in `lease = \"2m\", renew = false`, or leave `renew` out"
+)]
+#[must_use]
+pub const fn warning_fixed_lease(renew: bool) -> bool {
+    renew
+}
+
+/// Warns about a call that did not run and returns what a call that ran returns.
+#[deprecated(
+    note = "a call that did not run returns `Ok(())`, like one that did. Return `Result<Option<T>, E>` to distinguish them. If it is intended, write `on_contended = return(Ok(()))`"
+)]
+pub const fn warning_skip_like_success() {}

@@ -49,7 +49,7 @@ impl<T, E: CarriesLockError> ReportsLockError for Result<T, E> {
     message = "the error type `{Self}` cannot carry a lock error",
     label = "its error type does not implement `From<dlock_runtime::Error>`",
     note = "write `impl From<dlock_runtime::Error> for {Self} {{ .. }}`, or with thiserror a variant `Lock(#[from] dlock_runtime::Error)`",
-    note = "a type of axum, actix-web, or tonic needs the feature `axum`, `actix`, or `tonic` of `dlock-runtime`; instead of any other foreign type, return an error type of your own"
+    note = "a type of axum, actix-web, or tonic needs its feature: `dlock-runtime = {{ version = \"..\", features = [\"axum\"] }}`, `actix`, or `tonic`; instead of any other foreign type, return an error type of your own"
 )]
 pub trait CarriesLockError: Sized {
     /// Returns the error that carries `error`.

@@ -109,7 +109,8 @@ impl TestLocks {
     ///
     /// # Panics
     ///
-    /// Panics if the namespace contains white space, control characters, braces, or angle brackets.
+    /// Panics if the namespace contains white space, control characters, braces, or angle brackets,
+    /// or ends with a `:`.
     ///
     /// # Examples
     ///

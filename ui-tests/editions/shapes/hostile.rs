@@ -73,7 +73,7 @@ mod shadowed {
         id
     }
 
-    #[::dlock_runtime::distributed_lock(key = "a", on_contended = skip, on_unavailable = skip, renew = false)]
+    #[::dlock_runtime::distributed_lock(key = "a", on_contended = skip, on_unavailable = skip, lease = "30s", renew = false)]
     pub(super) async fn skipped() -> ::core::option::Option<::core::primitive::u8> {
         ::tokio::task::yield_now().await;
         ::core::option::Option::Some(7)

@@ -1,0 +1,398 @@
+//! Says what to write instead of an option that the URL of a manager does not have.
+//!
+//! Names of other libraries lead to the same words as in the attribute. An error repeats the name
+//! only if it is one of the known words or looks like a name: an unencoded `?` in a password makes
+//! the rest of the password an option.
+
+use crate::config::suggest::nearest;
+
+/// Returns the problem with the option `name`. `known` are the options of this URL.
+pub(super) fn problem(name: &str, known: &[&str]) -> String {
+    let plain = plain(name);
+    if let Some((_, hint)) = HINTS.iter().find(|(names, _)| names.contains(&&*plain)) {
+        return format!("`{name}` is not an option: {hint}");
+    }
+    if let Some((_, new)) = RENAMED.iter().find(|(old, _)| *old == name) {
+        return format!("`{name}` is now written `{new}`");
+    }
+    if let Some(of_call) = OF_CALLS.iter().find(|of_call| **of_call == name) {
+        return format!("`{of_call}` {OF_A_CALL}");
+    }
+    if let Some((_, meant)) = ALIASES.iter().find(|(alias, _)| *alias == plain) {
+        let is_of_calls = OF_CALLS.contains(meant);
+        let which = if is_of_calls { format!("; it {OF_A_CALL}") } else { String::new() };
+        return format!("`{name}` is not an option: dlock calls it `{meant}`{which}");
+    }
+    let lower = name.to_ascii_lowercase();
+    let shown = if looks_like_a_name(name) { format!("`{name}` is") } else { "one of them is".to_owned() };
+    if let Some(near) = nearest(&lower, known.iter().copied()) {
+        return format!("{shown} not known: did you mean `{near}`");
+    }
+    if let Some(near) = nearest(&lower, OF_CALLS) {
+        return format!("{shown} not known: did you mean `{near}`; it {OF_A_CALL}");
+    }
+    let allowed: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
+    format!("{shown} not known; allowed are {}", allowed.join(", "))
+}
+
+/// Returns a name in lower case and without separators: `pool_size` for `poolSize`.
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| !"_-.".contains(*c)).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+fn looks_like_a_name(text: &str) -> bool {
+    text.len() <= 24 && text.bytes().all(|b| b.is_ascii_lowercase() || b"_-".contains(&b))
+}
+
+const OF_A_CALL: &str = "is an option of a call, not of a manager: write it in `#[distributed_lock(..)]`, or set it on the `Lock`";
+
+/// Parameters of the attribute that no URL has.
+const OF_CALLS: [&str; 16] = [
+    "key",
+    "renew",
+    "retry",
+    "wait",
+    "backoff",
+    "max_hold",
+    "min_hold",
+    "reentrant",
+    "on_contended",
+    "on_lost",
+    "on_unavailable",
+    "release",
+    "guard",
+    "manager",
+    "name",
+    "kind",
+];
+
+/// Names that options had before 0.1.0, and the current ones.
+const RENAMED: [(&str, &str); 3] = [
+    ("hand_off", "handoff_budget"),
+    ("poll", "poll_interval"),
+    ("share", "yield_to_foreign=on` or `yield_to_foreign=off"),
+];
+
+/// Names of other libraries, plain, whose subject dlock does not set with an option.
+const HINTS: [(&[&str], &str); 12] = [
+    (
+        &["timeout", "timeoutms", "locktimeoutms"],
+        "`response_timeout` is how long to wait for one reply, `connect_timeout` for a connection; how long a call waits for \
+         its lock is `wait` in `#[distributed_lock(..)]`",
+    ),
+    (
+        &[
+            "poolsize",
+            "pool",
+            "maxpoolsize",
+            "minpoolsize",
+            "poolmaxsize",
+            "poolmin",
+            "poolmax",
+            "maxconnections",
+            "minconnections",
+            "connections",
+            "connectionlimit",
+            "maxactive",
+            "maxidle",
+            "minidle",
+            "maxtotal",
+            "pooltimeout",
+        ],
+        "there is no pool, since all calls share the manager's connections: leave it out",
+    ),
+    (
+        &["password", "passwd", "pass", "pwd", "auth", "user", "username", "requirepass"],
+        "write user and password before the host, as in `redis://user:password@host:port/database`, or \
+         `redis://:password@host` without a user",
+    ),
+    (
+        &["db", "database", "dbnumber", "dbindex", "index"],
+        "write the database after the host, as in `redis://host:port/2`",
+    ),
+    (
+        &["tls", "ssl", "usetls", "usessl", "sslmode", "tlsmode", "secure", "encryption", "encrypt"],
+        "the scheme selects TLS: write `rediss://` instead of `redis://`",
+    ),
+    (
+        &[
+            "insecure",
+            "tlsinsecure",
+            "sslcertreqs",
+            "skipverify",
+            "tlsskipverify",
+            "insecureskipverify",
+            "rejectunauthorized",
+            "verify",
+            "sslcheckhostname",
+        ],
+        "certificates are always checked: for your own authority, write `tls_ca=/path/to/ca.pem`, and for another name in the \
+         certificate `tls_name=name`",
+    ),
+    (
+        &["protocol", "resp", "protocolversion", "version"],
+        "dlock chooses the version of the protocol: leave it out",
+    ),
+    (
+        &[
+            "io",
+            "threads",
+            "keepalive",
+            "tcpkeepalive",
+            "heartbeat",
+            "heartbeatinterval",
+            "healthcheckinterval",
+            "reconnect",
+            "autoreconnect",
+            "maxretriesperrequest",
+            "retryontimeout",
+            "lazyconnect",
+            "enableofflinequeue",
+            "decoderesponses",
+        ],
+        "it is not needed, since the manager drives, checks, and restores its connections by itself: leave it out",
+    ),
+    (
+        &["master", "mastername", "mymaster", "service", "servicename", "sentinelmaster", "mastergroup"],
+        "write the name of the master after the sentinels, as in `redis+sentinel://host,host,host/mymaster`",
+    ),
+    (
+        &["sentinel", "sentinels", "sentineladdrs"],
+        "write the sentinels as hosts, as in `redis+sentinel://host,host,host/mymaster`",
+    ),
+    (
+        &[
+            "cluster",
+            "nodes",
+            "hosts",
+            "host",
+            "port",
+            "addrs",
+            "addresses",
+            "startupnodes",
+            "servers",
+            "endpoints",
+        ],
+        "write servers as hosts: `redis://host:port` for one, `redis+cluster://host,host` for a cluster",
+    ),
+    (
+        &["quorum", "redlock", "majority"],
+        "write the independent servers as hosts, as in `redis+quorum://host,host,host`",
+    ),
+];
+
+/// Names of other libraries, plain, and the names in dlock: of options, or of parameters of the
+/// attribute.
+const ALIASES: &[(&str, &str)] = &[
+    ("ttl", "lease"),
+    ("lockttl", "lease"),
+    ("ttlms", "lease"),
+    ("ttlseconds", "lease"),
+    ("timetolive", "lease"),
+    ("expirems", "lease"),
+    ("expiretime", "lease"),
+    ("expireseconds", "lease"),
+    ("expiresafter", "lease"),
+    ("expireafter", "lease"),
+    ("validity", "lease"),
+    ("leaselength", "lease"),
+    ("defaultttl", "lease"),
+    ("defaultlease", "lease"),
+    ("expire", "lease"),
+    ("expires", "lease"),
+    ("expiry", "lease"),
+    ("expiration", "lease"),
+    ("expirein", "lease"),
+    ("expiresin", "lease"),
+    ("px", "lease"),
+    ("ex", "lease"),
+    ("leasetime", "lease"),
+    ("leaseduration", "lease"),
+    ("leasems", "lease"),
+    ("leaseseconds", "lease"),
+    ("locktimeout", "lease"),
+    ("lockwatchdogtimeout", "lease"),
+    ("watchdogtimeout", "lease"),
+    ("duration", "lease"),
+    ("holdtime", "lease"),
+    ("prefix", "namespace"),
+    ("keyprefix", "namespace"),
+    ("lockprefix", "namespace"),
+    ("ns", "namespace"),
+    ("keyspace", "namespace"),
+    ("sockettimeout", "response_timeout"),
+    ("readtimeout", "response_timeout"),
+    ("writetimeout", "response_timeout"),
+    ("commandtimeout", "response_timeout"),
+    ("requesttimeout", "response_timeout"),
+    ("operationtimeout", "response_timeout"),
+    ("replytimeout", "response_timeout"),
+    ("connectiontimeout", "connect_timeout"),
+    ("socketconnecttimeout", "connect_timeout"),
+    ("dialtimeout", "connect_timeout"),
+    ("connecttimeoutms", "connect_timeout"),
+    ("pollingperiod", "poll_interval"),
+    ("pollinginterval", "poll_interval"),
+    ("polling", "poll_interval"),
+    ("sleep", "poll_interval"),
+    ("replicas", "replica_acks"),
+    ("numreplicas", "replica_acks"),
+    ("minreplicas", "replica_acks"),
+    ("waitreplicas", "replica_acks"),
+    ("syncreplicas", "replica_acks"),
+    ("acks", "replica_acks"),
+    ("clienttracking", "tracking"),
+    ("clientsidecaching", "tracking"),
+    ("notifications", "tracking"),
+    ("pubsub", "publish"),
+    ("encoding", "layout"),
+    ("format", "layout"),
+    ("compatibility", "layout"),
+    ("ca", "tls_ca"),
+    ("cacert", "tls_ca"),
+    ("cafile", "tls_ca"),
+    ("sslca", "tls_ca"),
+    ("sslcacerts", "tls_ca"),
+    ("sslrootcert", "tls_ca"),
+    ("tlscafile", "tls_ca"),
+    ("cert", "tls_cert"),
+    ("clientcert", "tls_cert"),
+    ("sslcert", "tls_cert"),
+    ("sslcertfile", "tls_cert"),
+    ("tlscertfile", "tls_cert"),
+    ("clientkey", "tls_key"),
+    ("sslkey", "tls_key"),
+    ("sslkeyfile", "tls_key"),
+    ("tlskeyfile", "tls_key"),
+    ("sni", "tls_name"),
+    ("servername", "tls_name"),
+    ("tlsservername", "tls_name"),
+    ("autorenew", "renew"),
+    ("autoextend", "renew"),
+    ("watchdog", "renew"),
+    ("retries", "retry"),
+    ("retrycount", "retry"),
+    ("maxretries", "retry"),
+    ("attempts", "retry"),
+    ("tries", "retry"),
+    ("waittime", "wait"),
+    ("maxwait", "wait"),
+    ("waittimeout", "wait"),
+    ("acquiretimeout", "wait"),
+    ("blockingtimeout", "wait"),
+    ("retrydelay", "backoff"),
+    ("retryinterval", "backoff"),
+    ("delay", "backoff"),
+    ("jitter", "backoff"),
+    ("failopen", "on_unavailable"),
+    ("maxduration", "max_hold"),
+    ("maxlocktime", "max_hold"),
+    ("lockatmostfor", "max_hold"),
+    ("defaultlockatmostfor", "max_hold"),
+    ("lockatleastfor", "min_hold"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [&str; 4] = ["namespace", "lease", "response_timeout", "tls_ca"];
+
+    #[test]
+    fn a_foreign_name_leads_to_an_option_in_every_spelling() {
+        for (name, part) in [
+            ("ttl", "dlock calls it `lease`"),
+            ("TTL", "dlock calls it `lease`"),
+            ("leaseTime", "dlock calls it `lease`"),
+            ("lock-ttl", "dlock calls it `lease`"),
+            ("prefix", "dlock calls it `namespace`"),
+            ("keyPrefix", "dlock calls it `namespace`"),
+            ("timeout", "`response_timeout` is how long to wait for one reply"),
+            ("timeout", "`wait` in `#[distributed_lock(..)]`"),
+            ("socket_timeout", "dlock calls it `response_timeout`"),
+            ("commandTimeout", "dlock calls it `response_timeout`"),
+            ("dial_timeout", "dlock calls it `connect_timeout`"),
+            ("pool_size", "there is no pool"),
+            ("maxConnections", "there is no pool"),
+            ("auth", "`redis://:password@host`"),
+            ("username", "`redis://user:password@host:port/database`"),
+            ("database", "`redis://host:port/2`"),
+            ("ssl", "write `rediss://`"),
+            ("sslmode", "write `rediss://`"),
+            ("ssl_cert_reqs", "`tls_ca=/path/to/ca.pem`"),
+            ("insecure_skip_verify", "`tls_ca=/path/to/ca.pem`"),
+            ("protocol", "leave it out"),
+            ("keepAlive", "leave it out"),
+            ("masterName", "`redis+sentinel://host,host,host/mymaster`"),
+            ("nodes", "`redis+cluster://host,host`"),
+            ("redlock", "`redis+quorum://host,host,host`"),
+            ("minReplicas", "dlock calls it `replica_acks`"),
+            ("ssl_ca_certs", "dlock calls it `tls_ca`"),
+            ("serverName", "dlock calls it `tls_name`"),
+        ] {
+            let problem = problem(name, &KNOWN);
+            assert!(problem.contains(part), "{name}: {problem}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_of_the_attribute_says_where_it_belongs() {
+        for (name, meant) in [
+            ("wait", "`wait`"),
+            ("retry_count", "`retry`"),
+            ("retryDelay", "`backoff`"),
+            ("acquire_timeout", "`wait`"),
+            ("auto_renew", "`renew`"),
+            ("lockAtMostFor", "`max_hold`"),
+            ("fail_open", "`on_unavailable`"),
+            ("reentrent", "`reentrant`"),
+            ("Wait", "`wait`"),
+        ] {
+            let problem = problem(name, &KNOWN);
+            assert!(
+                problem.contains(meant) && problem.contains("`#[distributed_lock(..)]`"),
+                "{name}: {problem}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_misspelled_option_finds_the_nearest() {
+        assert!(problem("leas", &KNOWN).contains("did you mean `lease`"));
+        assert!(problem("LEASE", &KNOWN).contains("did you mean `lease`"));
+        assert!(problem("tls-ca", &KNOWN).contains("did you mean `tls_ca`"));
+        assert!(problem("banana", &KNOWN).contains("`banana` is not known; allowed are `namespace`"));
+        assert!(!problem("Hunter2", &KNOWN).contains("Hunter2"), "it may be a part of a password");
+    }
+
+    #[test]
+    fn a_name_leads_to_the_same_word_as_in_the_attribute() {
+        let vocabulary = include_str!("../../../dlock-macros/src/distributed_lock/vocabulary.rs");
+        let (_, aliases) = vocabulary.split_once("const ALIASES").expect("the attribute has aliases");
+        let lines = aliases.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.strip_suffix("\"),"));
+        let aliases: Vec<_> = lines.filter_map(|line| line.split_once("\", \"")).collect();
+
+        assert!(aliases.len() > 60, "{aliases:?}");
+        for (name, meant) in aliases {
+            let here = ALIASES.iter().find(|(alias, _)| *alias == name).map(|(_, meant)| *meant);
+            assert!(here.is_none_or(|here| here == meant || here == "poll_interval"), "`{name}`: {here:?}");
+            if crate::config::url::OPTIONS.contains(&meant) {
+                assert!(problem(name, &KNOWN).contains(&format!("`{meant}`")), "`{name}`");
+            }
+        }
+    }
+
+    #[test]
+    fn every_table_is_plain_and_names_what_exists() {
+        let options = || crate::config::url::OPTIONS.iter().chain(&OF_CALLS);
+        let hints = HINTS.iter().flat_map(|(names, _)| names.iter());
+
+        assert!(ALIASES.iter().all(|(_, meant)| options().any(|option| option == meant)));
+        for name in ALIASES.iter().map(|(alias, _)| alias).chain(hints) {
+            assert_eq!(plain(name), *name);
+            let uses = ALIASES.iter().filter(|(alias, _)| alias == name).count()
+                + HINTS.iter().filter(|(names, _)| names.contains(name)).count();
+            assert_eq!(uses, 1, "{name} has two meanings");
+        }
+    }
+}

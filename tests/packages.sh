@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Checks the packages for a release: which files each contains, and that all three can be published
+# in their order. Without network, it prints what it skips.
+set -u
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+failed=0
+
+# Prints a problem, and continues.
+problem() {
+    echo "says: packages: $1"
+    failed=1
+}
+
+for package in dlock-macros dlock-runtime dlock-cli; do
+    files=$(cargo package --list --allow-dirty -q -p "$package") || { problem "$package cannot be listed"; continue; }
+    for file in Cargo.toml README.md LICENSE-MIT LICENSE-APACHE; do
+        grep -qx "$file" <<<"$files" || problem "$package lacks $file"
+    done
+    tests=$(grep -E '(^|/)(tests|simulation|exhaustive|interleavings|schedules)(/|\.rs$)' <<<"$files")
+    [ -z "$tests" ] || problem "$package contains tests: $(tr '\n' ' ' <<<"$tests")"
+    echo "$package: $(wc -l <<<"$files") files"
+done
+
+# Builds each package from its files alone, against the packages before it.
+if output=$(cargo publish --workspace --dry-run --allow-dirty 2>&1); then
+    grep -E 'Packaged|warning: aborting upload' <<<"$output"
+elif grep -qiE 'could not resolve|failed to (download|fetch)|network|connect|offline|timed out' <<<"$output"; then
+    echo "SKIPPED: publishing the packages: the registry cannot be reached"
+else
+    echo "$output" | tail -40
+    problem "the packages cannot be published"
+fi
+exit "$failed"
