@@ -108,8 +108,8 @@ pub(crate) struct Node {
 
 enum NodeState {
     Ready(Arc<NodeConnection>),
-    /// The first attempt to replace a lost connection is in progress, or about to begin. After a lazy
-    /// start: the first attempt of all.
+    /// The first attempt to replace a lost connection, or the first of all after a lazy start, is in
+    /// progress or about to begin.
     Reconnecting(Reconnecting),
     Down(Failure),
 }
