@@ -1,9 +1,9 @@
 //! A node: the connections of a manager to one Redis server.
 //!
 //! While the node is ready, requests are sent at once, in pipelines. During the first two attempts
-//! to replace a lost connection (`Reconnecting`) requests wait; after both have failed (`Down`) they
-//! are rejected at once. A request that was written never waits for a new connection: its outcome
-//! is unknown.
+//! to replace a lost connection (`Reconnecting`) requests wait; after both have failed (`Down`)
+//! they are rejected at once. A request that was written never waits for a new connection: its
+//! outcome is unknown.
 //!
 //! | module | owns |
 //! |---|---|
@@ -108,8 +108,8 @@ pub(crate) struct Node {
 
 enum NodeState {
     Ready(Arc<NodeConnection>),
-    /// One of the first two attempts to replace a lost connection is in progress, or about to begin.
-    /// After a lazy start: the first attempt of all.
+    /// One of the first two attempts to replace a lost connection is in progress, or about to
+    /// begin. After a lazy start: the first attempt of all.
     Reconnecting(Reconnecting),
     Down(Failure),
 }

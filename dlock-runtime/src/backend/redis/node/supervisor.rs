@@ -98,8 +98,8 @@ impl Node {
                     let _ = first.send(Err(failure));
                     return;
                 }
-                // Whatever cut the last connection may have cut this attempt too, before a call that
-                // waits for it was made.
+                // Whatever cut the last connection may have cut this attempt too, before a call
+                // that waits for it was made.
                 (Err(failure), None) if may_repeat && failure.kind == FailureKind::Passing => {
                     may_repeat = false;
                     continue;
