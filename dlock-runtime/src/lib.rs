@@ -149,6 +149,14 @@ pub mod docs {
     pub mod services {}
 
     // Its examples need the feature.
+    #[cfg_attr(feature = "idempotent", doc = include_str!("docs/idempotent.md"))]
+    #[cfg_attr(
+        not(feature = "idempotent"),
+        doc = "How to make endpoints safe to repeat: documented with the feature `idempotent`."
+    )]
+    pub mod idempotent {}
+
+    // Its examples need the feature.
     #[cfg_attr(feature = "testing", doc = include_str!("docs/testing.md"))]
     #[cfg_attr(
         not(feature = "testing"),
