@@ -78,6 +78,8 @@ mod guard;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod hostile;
+#[cfg(feature = "idempotent")]
+pub mod idempotent;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
 mod integrations;
 mod key;
@@ -136,6 +138,14 @@ pub mod docs {
     pub mod services {}
 
     // Its examples need the feature.
+    #[cfg_attr(feature = "idempotent", doc = include_str!("docs/idempotent.md"))]
+    #[cfg_attr(
+        not(feature = "idempotent"),
+        doc = "How to make endpoints safe to repeat: documented with the feature `idempotent`."
+    )]
+    pub mod idempotent {}
+
+    // Its examples need the feature.
     #[cfg_attr(feature = "testing", doc = include_str!("docs/testing.md"))]
     #[cfg_attr(
         not(feature = "testing"),
@@ -163,6 +173,8 @@ pub use doctor::doctor;
 pub use error::{Error, LossCause, Result};
 pub use global::{AlreadyInstalled, in_current_scope, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};
+#[cfg(feature = "idempotent")]
+pub use idempotent::Idempotent;
 pub use key::{FieldWriter, IntoLockKey, InvalidKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use layout::{Layout, Publish};
 pub use lock::Lock;

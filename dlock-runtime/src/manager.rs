@@ -13,6 +13,8 @@ use crate::config::url::{ConnectSpec, Endpoint};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::guard::{answered, usable};
+#[cfg(feature = "idempotent")]
+use crate::idempotent::{Duplicates, FingerprintSecrets};
 use crate::key::IntoLockKey;
 use crate::lock::Lock;
 use crate::lock_info::LockInfo;
@@ -45,6 +47,16 @@ struct ManagerInner {
     namespace: String,
     place: String,
     overrides: Arc<CallOverrides>,
+    #[cfg(feature = "idempotent")]
+    idempotency: Idempotency,
+}
+
+/// What the idempotent calls of a manager share.
+#[cfg(feature = "idempotent")]
+#[derive(Clone, Default)]
+struct Idempotency {
+    secrets: FingerprintSecrets,
+    duplicates: Arc<Duplicates>,
 }
 
 impl LockManager {
@@ -119,8 +131,18 @@ impl LockManager {
     }
 
     fn with_engine(engine: Arc<Engine>, settings: &Settings, place: String) -> Self {
-        let (namespace, overrides) = (settings.namespace.clone(), Arc::clone(&settings.overrides));
-        Self { shared: Arc::new(ManagerInner { engine, namespace, place, overrides }) }
+        let inner = ManagerInner {
+            engine,
+            namespace: settings.namespace.clone(),
+            place,
+            overrides: Arc::clone(&settings.overrides),
+            #[cfg(feature = "idempotent")]
+            idempotency: Idempotency {
+                secrets: settings.fingerprint_secrets.clone(),
+                duplicates: Arc::default(),
+            },
+        };
+        Self { shared: Arc::new(inner) }
     }
 
     /// Returns the same manager with another namespace.
@@ -132,6 +154,8 @@ impl LockManager {
             namespace: namespace.to_owned(),
             place: place.clone(),
             overrides: Arc::clone(overrides),
+            #[cfg(feature = "idempotent")]
+            idempotency: self.shared.idempotency.clone(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -277,6 +301,16 @@ impl LockManager {
     /// Returns the options of annotated functions that differ from their attributes.
     pub(crate) fn overrides(&self) -> &CallOverrides {
         &self.shared.overrides
+    }
+
+    #[cfg(feature = "idempotent")]
+    pub(crate) fn fingerprint_secrets(&self) -> &FingerprintSecrets {
+        &self.shared.idempotency.secrets
+    }
+
+    #[cfg(feature = "idempotent")]
+    pub(crate) fn duplicates(&self) -> &Arc<Duplicates> {
+        &self.shared.idempotency.duplicates
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

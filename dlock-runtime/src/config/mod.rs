@@ -27,6 +27,8 @@ use crate::config::certificates::Certificates;
 use crate::credentials::CredentialsProvider;
 use crate::error::Result;
 pub(crate) use crate::error::config;
+#[cfg(feature = "idempotent")]
+use crate::idempotent::FingerprintSecrets;
 use crate::layout::{Layout, Publish};
 use crate::options::checked_lease;
 use crate::protocol::ProtocolConfig;
@@ -49,6 +51,8 @@ pub(crate) struct Settings {
     pub(crate) overrides: Arc<CallOverrides>,
     /// The callback that supplies the user and the password instead of the URL.
     pub(crate) credentials: Option<CredentialsProvider>,
+    #[cfg(feature = "idempotent")]
+    pub(crate) fingerprint_secrets: FingerprintSecrets,
 }
 
 impl Default for Settings {
@@ -65,6 +69,8 @@ impl Default for Settings {
             certificates: Certificates::default(),
             overrides: Arc::default(),
             credentials: None,
+            #[cfg(feature = "idempotent")]
+            fingerprint_secrets: FingerprintSecrets::default(),
         }
     }
 }
