@@ -53,6 +53,7 @@
 //!   `Query`, `Json`, `Form`, `Extension`, `State`.
 //! - `actix`: the same for actix-web 4: `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData`.
 //! - `tonic`: [`Error`] converts into a `Status` of tonic 0.14.
+//! - `tower`: [`tower::LockLayer`], for services of axum 0.8, hyper 1, and tonic 0.14.
 //! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss, and outages on
 //!   command.
 //!
@@ -74,6 +75,7 @@
 //! printable        which characters of foreign text are printed unescaped
 //! testing          the test kit: locks in memory that tests control
 //! integrations     responses and extractors for axum, actix, and tonic, each behind its feature
+//! tower            layers around services of `http` requests, behind a feature
 //! private          functions that the attribute's expansion calls
 //! docs             the guides
 //! ```
@@ -94,7 +96,7 @@ mod guard;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod hostile;
-#[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
+#[cfg(any(feature = "actix", feature = "axum", feature = "tonic", feature = "tower"))]
 mod integrations;
 mod key;
 mod layout;
@@ -115,6 +117,8 @@ mod telemetry;
 pub mod testing;
 mod timer;
 mod token;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 #[doc(hidden)]
 #[path = "private/mod.rs"]

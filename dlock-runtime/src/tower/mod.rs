@@ -1,0 +1,20 @@
+//! Layers for services of `http` requests: axum, hyper, and tonic.
+//!
+//! ```text
+//! lock_layer        LockLayer: a lock around the handler
+//! held_body         a response body that is sent under a lock
+//! response_body, response_future      the body and the future of every layer
+//! problem           problem documents, and their form for gRPC
+//! ```
+//!
+//! The layers need only the traits of tower, and work with every server that uses them.
+
+mod held_body;
+mod lock_layer;
+mod problem;
+mod response_body;
+mod response_future;
+
+pub use lock_layer::{LockLayer, LockService};
+pub use response_body::{BoxError, ResponseBody};
+pub use response_future::ResponseFuture;
