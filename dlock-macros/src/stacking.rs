@@ -4,7 +4,6 @@
 //! duplicates from their stored result, and inside it would do nothing.
 
 use quote::ToTokens;
-use syn::spanned::Spanned;
 use syn::{Attribute, Error, Meta};
 
 use crate::arguments;
@@ -25,8 +24,8 @@ pub(crate) fn refuse_same_key(
             continue;
         };
         if is_same(key, &theirs) {
-            return Err(Error::new(
-                attribute.span(),
+            return Err(Error::new_spanned(
+                &attribute.meta,
                 "`#[idempotent]` contains the lock of its key, so a `#[distributed_lock]` of the same key does nothing, or keeps duplicates from their result: leave it out, or write another key for what else must not overlap",
             ));
         }

@@ -53,7 +53,9 @@
 //!   `Query`, `Json`, `Form`, `Extension`, `State`.
 //! - `actix`: the same for actix-web 4: `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData`.
 //! - `tonic`: [`Error`] converts into a `Status` of tonic 0.14.
-//! - `tower`: [`tower::LockLayer`], for services of axum 0.8, hyper 1, and tonic 0.14.
+//! - `idempotent`: `#[idempotent]` and `LockManager::idempotent`, calls that are safe to repeat.
+//! - `tower`: [`tower::LockLayer`], for services of axum 0.8, hyper 1, and tonic 0.14; with
+//!   `idempotent` also [`tower::IdempotencyLayer`].
 //! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss, and outages on
 //!   command.
 //!
@@ -175,6 +177,8 @@ pub mod docs {
 
 pub use builder::Builder;
 pub use credentials::Credentials;
+#[cfg(feature = "idempotent")]
+pub use dlock_macros::idempotent;
 pub use dlock_macros::{KeyPart, distributed_lock};
 pub use doctor::doctor;
 pub use error::{Error, LossCause, Result};

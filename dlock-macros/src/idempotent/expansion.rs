@@ -53,10 +53,11 @@ impl IdempotentExpansion<'_> {
             (false, _) => "run_attached",
         };
         let how = proc_macro2::Ident::new(how, at_output);
-        let run = quote_spanned!(at_output=> #private::idempotent::#how::<#output, _, _, _>);
+        let run = quote_spanned!(at_output=> #private::idempotent::#how::<#output, _, _, _>(__dlock_call, __dlock_body).await);
         let statements = quote_spanned! {span=>
             let __dlock_call = #call;
-            #run(__dlock_call, move |#parameter| { #(#apart)* #body }).await
+            let __dlock_body = move |#parameter: #private::idempotent::IdempotentRecord| { #(#apart)* #body };
+            #run
         };
         body::item(function, &statements)
     }

@@ -41,21 +41,22 @@ fn a_call_with_most_parameters_expands_to_this() {
                     .fingerprint(&(&req.amount, &req.currency,))
                     .remember_errors_if(is_final)
             };
-            ::dlock_runtime::__private::idempotent::run_detached::<Result<Receipt, ApiError>, _, _, _>(
-                __dlock_call,
-                move |__dlock_record| {
-                    async move {
-                        let _ = &req;
-                        let _ = &tenant;
-                        if false {
-                            return ::dlock_runtime::__private::never::<Result<Receipt, ApiError> >();
-                        }
-                        let record = __dlock_record;
-                        '__dlock_body: {
-                            body(req, record).await
-                        }
+            let __dlock_body = move |__dlock_record: ::dlock_runtime::__private::idempotent::IdempotentRecord| {
+                async move {
+                    let _ = &req;
+                    let _ = &tenant;
+                    if false {
+                        return ::dlock_runtime::__private::never::<Result<Receipt, ApiError> >();
+                    }
+                    let record = __dlock_record;
+                    '__dlock_body: {
+                        body(req, record).await
                     }
                 }
+            };
+            ::dlock_runtime::__private::idempotent::run_detached::<Result<Receipt, ApiError>, _, _, _>(
+                __dlock_call,
+                __dlock_body
             ).await
         }
     };

@@ -8,11 +8,17 @@ use syn::{Error, Expr, ExprCall, ExprLit, Lit, LitInt};
 
 use super::VOCABULARY;
 use super::args::{Fingerprint, OnCrash, OnDuplicate, OnError, Otherwise};
-use crate::arguments::duration::Time;
+use crate::arguments::duration::{self, Time};
 use crate::arguments::values as shared;
 
 /// Parses `ttl`, how long a result is kept.
 pub(super) fn ttl(value: &Expr) -> syn::Result<Time> {
+    if let Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) = value
+        && number.suffix().is_empty()
+    {
+        let problem = format!("`{number}` has no unit: write `ttl = \"{number}h\"`; {}", duration::UNITS_ARE);
+        return Err(Error::new(number.span(), problem));
+    }
     let ttl = shared::stored(&VOCABULARY, "ttl", value, "24h")?;
     match ttl.known() {
         Some((short, span)) if short < SHORTEST_TTL => Err(Error::new(

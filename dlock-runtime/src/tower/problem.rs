@@ -18,6 +18,12 @@ pub(super) struct Problem {
 }
 
 impl Problem {
+    /// A problem of the request itself.
+    #[cfg(feature = "idempotent")]
+    pub(super) fn of_request(status: StatusCode, code: &'static str, detail: &'static str) -> Self {
+        Self { status, code, detail, error: None }
+    }
+
     /// The problem that an error is for the client. It names no key and no server.
     pub(super) fn of_error(error: Error) -> Self {
         let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -81,6 +87,11 @@ fn code(error: &Error) -> &'static str {
         Error::InvalidKey { .. } => "invalid_key",
         Error::Unavailable { .. } | Error::Shutdown { .. } => "unavailable",
         Error::Lost { .. } => "lost",
+        Error::InProgress { .. } => "in_progress",
+        Error::KeyReused { .. } => "key_reused",
+        Error::OutcomeUnknown { .. } => "outcome_unknown",
+        Error::ResultNotStored { .. } => "result_not_stored",
+        Error::Undecodable { .. } => "undecodable",
         _ => "internal",
     }
 }
