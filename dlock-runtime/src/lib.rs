@@ -41,6 +41,7 @@
 //! | see who holds a lock, and whether the server replies | [`LockManager::inspect`], [`LockManager::ready`] |
 //! | find server settings that can lose locks | [`doctor`](fn@doctor), `dlock doctor URL` |
 //! | lock in handlers of axum, actix, or tonic | [`docs::services`] |
+//! | make calls and endpoints safe to repeat | [`docs::idempotent`] |
 //! | test code that uses locks | [`docs::testing`], [`with_manager`] |
 //!
 //! # Features
@@ -153,6 +154,9 @@ pub mod docs {
 
     #[doc = include_str!("docs/services.md")]
     pub mod services {}
+
+    #[doc = include_str!("docs/idempotent.md")]
+    pub mod idempotent {}
 
     // Its examples need the feature.
     #[cfg_attr(feature = "testing", doc = include_str!("docs/testing.md"))]

@@ -38,12 +38,10 @@ impl IdempotentExpansion<'_> {
         let call = self.call();
         let record = args.options.record.as_ref();
         let bound = record.map(|record| quote_spanned!(span=> let #record = __dlock_record;));
-        let body = body::future(function, private, bound);
+        let body = body::future(function, private, bound.as_ref());
         let apart = body::taken_apart_before(function);
-        let parameter = match record {
-            Some(_) => quote_spanned!(span=> __dlock_record),
-            None => quote_spanned!(span=> _),
-        };
+        let parameter =
+            record.map_or_else(|| quote_spanned!(span=> _), |_| quote_spanned!(span=> __dlock_record));
         let output = &function.output;
         let at_output = span.located_at(output.span);
         let how = match (args.options.is_detached(), &args.options.on_duplicate) {

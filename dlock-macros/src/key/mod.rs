@@ -70,7 +70,8 @@ impl Key {
         }
     }
 
-    /// Returns the arguments that the key uses, or `None` if it is an expression, which may use any.
+    /// Returns the arguments that the key uses, or `None` if it is an expression, which may use
+    /// any.
     pub(crate) fn used(&self) -> Option<&[Ident]> {
         match self {
             Self::Template(template) => Some(&template.used),

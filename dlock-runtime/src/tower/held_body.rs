@@ -63,24 +63,24 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let mut this = self.project();
         loop {
-            let (Some(mut body), Some(hold)) = (this.body.as_mut().as_pin_mut(), this.hold.as_mut()) else {
+            let (Some(mut body), Some(lock)) = (this.body.as_mut().as_pin_mut(), this.hold.as_mut()) else {
                 return Poll::Ready(None);
             };
             // Before every poll, as for the body of a function: after a pause of any length, the
             // body of a lost lock is not polled again.
-            if hold.stops
-                && let Err(error) = hold.guard.check()
+            if lock.stops
+                && let Err(error) = lock.guard.check()
             {
                 this.body.set(None);
                 *this.hold = None;
                 return Poll::Ready(Some(Err(error.into())));
             }
-            let polled = match hold.guard.held() {
-                Some(held) => hold.scope.enter(held, || body.as_mut().poll_frame(cx)),
+            let polled = match lock.guard.held() {
+                Some(held) => lock.scope.enter(held, || body.as_mut().poll_frame(cx)),
                 None => body.as_mut().poll_frame(cx),
             };
             match polled {
-                Poll::Pending if !hold.stops || hold.loss.as_mut().poll(cx).is_pending() => {
+                Poll::Pending if !lock.stops || lock.loss.as_mut().poll(cx).is_pending() => {
                     return Poll::Pending;
                 }
                 // The check above returns the error.

@@ -15,9 +15,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::held_body::HeldBody;
-use super::problem::{Problem, is_grpc};
 use super::response_body::{BoxError, ResponseBody};
 use super::response_future::ResponseFuture;
+use super::response_problem::{ResponseProblem, is_grpc};
 use crate::body::Body;
 use crate::error::Error;
 use crate::guard::LockGuard;
@@ -200,7 +200,9 @@ where
         ResponseFuture::new(async move {
             match locked.run(ready, request).await {
                 Ok(response) => response,
-                Err(error) => Ok(Problem::of_error(error).into_response(is_grpc).map(ResponseBody::layer)),
+                Err(error) => {
+                    Ok(ResponseProblem::of_error(error).into_response(is_grpc).map(ResponseBody::layer))
+                }
             }
         })
     }

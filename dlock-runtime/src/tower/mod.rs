@@ -5,7 +5,7 @@
 //! idempotency       IdempotencyLayer: routes that are safe to repeat, with the feature `idempotent`
 //! held_body         a response body that is sent under a lock
 //! response_body, response_future      the body and the future of every layer
-//! problem           problem documents, and their form for gRPC
+//! response_problem  problem documents, and their form for gRPC
 //! ```
 //!
 //! The layers need only the traits of tower, and work with every server that uses them.
@@ -14,9 +14,9 @@ mod held_body;
 #[cfg(feature = "idempotent")]
 mod idempotency;
 mod lock_layer;
-mod problem;
 mod response_body;
 mod response_future;
+mod response_problem;
 
 #[cfg(feature = "idempotent")]
 pub use idempotency::{

@@ -16,19 +16,20 @@ use super::response_body::ResponseBody;
 /// The layer that returned it says what dropping it does.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture<B, E> {
-    inner: Pin<Box<dyn Future<Output = Result<Response<ResponseBody<B>>, E>> + Send>>,
+    inner: Pin<Box<dyn Future<Output = Responded<B, E>> + Send>>,
 }
 
+/// What the future of a service returns.
+type Responded<B, E> = Result<Response<ResponseBody<B>>, E>;
+
 impl<B, E> ResponseFuture<B, E> {
-    pub(super) fn new(
-        future: impl Future<Output = Result<Response<ResponseBody<B>>, E>> + Send + 'static,
-    ) -> Self {
+    pub(super) fn new(future: impl Future<Output = Responded<B, E>> + Send + 'static) -> Self {
         Self { inner: Box::pin(future) }
     }
 }
 
 impl<B, E> Future for ResponseFuture<B, E> {
-    type Output = Result<Response<ResponseBody<B>>, E>;
+    type Output = Responded<B, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.inner.as_mut().poll(cx)

@@ -29,7 +29,7 @@ use crate::manager::LockManager;
 ///   through, and so do requests without a key unless [`required`](Self::required) is set.
 /// - The body is read before the handler runs, up to [`max_body`](Self::max_body), for the
 ///   [fingerprint](Self::fingerprint): another method, path, query, or body with the same key gets
-///   422. Over axum, routes are told apart by the matched path, which needs the feature `axum`;
+///   422. Over axum, the matched path identifies the route, which needs the feature `axum`;
 ///   otherwise by the path.
 ///
 /// # Responses
@@ -165,8 +165,8 @@ impl<F: Clone> IdempotencyLayer<F> {
         self.with(|settings| settings.methods = methods.into_iter().collect())
     }
 
-    /// Sets how long a response is stored, from the end of its handler. Default: 24 h. From 1 min to
-    /// 365 days.
+    /// Sets how long a response is stored, from the end of its handler. Default: 24 h. From 1 min
+    /// to 365 days.
     #[must_use]
     pub fn ttl(self, ttl: Duration) -> Self {
         self.with(|settings| settings.ttl = Some(ttl))
@@ -231,8 +231,8 @@ impl<F: Clone> IdempotencyLayer<F> {
 
     /// Adds headers that are stored and replayed.
     ///
-    /// `set-cookie`, `date`, `www-authenticate`, `proxy-authenticate`, and headers of the connection
-    /// are never stored.
+    /// `set-cookie`, `date`, `www-authenticate`, `proxy-authenticate`, and headers of the
+    /// connection are never stored.
     #[must_use]
     pub fn replay_headers(self, names: impl IntoIterator<Item = HeaderName>) -> Self {
         self.with(|settings| settings.replay_headers.extend(names))

@@ -9,8 +9,8 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
 use pin_project_lite::pin_project;
 
-use crate::tower::problem::Problem;
 use crate::tower::response_body::BoxError;
+use crate::tower::response_problem::ResponseProblem;
 
 pin_project! {
     /// The body of a request that passed an [`IdempotencyLayer`](super::IdempotencyLayer): the
@@ -81,13 +81,13 @@ where
 }
 
 /// Reads a body of at most `limit` bytes. A longer one is not read further.
-pub(super) async fn read<B>(body: B, limit: usize) -> Result<Bytes, Problem>
+pub(super) async fn read<B>(body: B, limit: usize) -> Result<Bytes, ResponseProblem>
 where
     B: Body<Data = Bytes>,
 {
     let too_large = || {
         let detail = "the body of a request with an Idempotency-Key is larger than this service accepts";
-        Problem::of_request(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+        ResponseProblem::of_request(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
     };
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
@@ -97,7 +97,7 @@ where
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| {
             let detail = "the body of the request ended early";
-            Problem::of_request(StatusCode::BAD_REQUEST, "incomplete_body", detail)
+            ResponseProblem::of_request(StatusCode::BAD_REQUEST, "incomplete_body", detail)
         })?;
         let Ok(data) = frame.into_data() else { continue };
         if data.len() > limit - bytes.len() {

@@ -5,12 +5,12 @@ use http::{HeaderMap, StatusCode};
 
 use super::{IDEMPOTENCY_KEY, RequestScope};
 use crate::key::{InvalidKey, KeyBuilder, LockKey};
-use crate::tower::problem::Problem;
+use crate::tower::response_problem::ResponseProblem;
 
 /// Returns the key that the client chose, or `None` if there is no header.
 ///
 /// It consists of 1 to 255 visible characters, either quoted as in the draft of the IETF, or bare.
-pub(super) fn client_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+pub(super) fn client_key(headers: &HeaderMap) -> Result<Option<String>, ResponseProblem> {
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
@@ -52,8 +52,8 @@ fn unquoted(inside: &[u8]) -> Option<Vec<u8>> {
     Some(key)
 }
 
-fn invalid(detail: &'static str) -> Problem {
-    Problem::of_request(StatusCode::BAD_REQUEST, "invalid_idempotency_key", detail)
+fn invalid(detail: &'static str) -> ResponseProblem {
+    ResponseProblem::of_request(StatusCode::BAD_REQUEST, "invalid_idempotency_key", detail)
 }
 
 /// Returns the key in the store: `http:<method>:<route>:<scope>:<key>`.
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    fn read(values: &[&[u8]]) -> Result<Option<String>, Problem> {
+    fn read(values: &[&[u8]]) -> Result<Option<String>, ResponseProblem> {
         let mut headers = HeaderMap::new();
         for value in values {
             headers.append(IDEMPOTENCY_KEY, HeaderValue::from_bytes(value).expect("a header value"));

@@ -17,9 +17,9 @@ use super::{RequestBody, RequestFingerprint, RequestScope, request_body, stored_
 use crate::error::Error;
 use crate::idempotent::{BytesOutcome, Completion, IdempotentRecord};
 use crate::key::LockKey;
-use crate::tower::problem::{Problem, is_grpc};
 use crate::tower::response_body::{BoxError, ResponseBody};
 use crate::tower::response_future::ResponseFuture;
+use crate::tower::response_problem::{ResponseProblem, is_grpc};
 
 /// The service of an [`IdempotencyLayer`](super::IdempotencyLayer).
 pub struct IdempotencyService<S, F> {
@@ -88,21 +88,26 @@ where
     F: Fn(&Parts) -> Result<RequestScope, StatusCode>,
 {
     /// Returns the key of a request in the store, or `None` if the request passes through.
-    fn target(&self, parts: &Parts) -> Result<Option<LockKey>, Problem> {
+    fn target(&self, parts: &Parts) -> Result<Option<LockKey>, ResponseProblem> {
         if !self.methods.contains(&parts.method) {
             return Ok(None);
         }
         let Some(client_key) = client_key(&parts.headers)? else {
             let detail = "the request needs an Idempotency-Key";
-            let missing = || Problem::of_request(StatusCode::BAD_REQUEST, "missing_idempotency_key", detail);
+            let missing =
+                || ResponseProblem::of_request(StatusCode::BAD_REQUEST, "missing_idempotency_key", detail);
             return if self.required { Err(missing()) } else { Ok(None) };
         };
         let scope = (self.scope)(parts).map_err(|status| {
-            Problem::of_request(status, "no_scope", "the request is not allowed to use an Idempotency-Key")
+            ResponseProblem::of_request(
+                status,
+                "no_scope",
+                "the request is not allowed to use an Idempotency-Key",
+            )
         })?;
         store_key(self.manager.namespace(), parts, &scope, &client_key)
             .map(Some)
-            .map_err(|invalid| Problem::of_error(invalid.into()))
+            .map_err(|invalid| ResponseProblem::of_error(invalid.into()))
     }
 }
 
@@ -133,7 +138,7 @@ async fn handle<S, F, ReqBody, ResBody>(
     service: S,
     parts: Parts,
     body: ReqBody,
-) -> Result<Handled<ResBody, S::Error>, Problem>
+) -> Result<Handled<ResBody, S::Error>, ResponseProblem>
 where
     S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>> + Send + 'static,
     S::Future: Send + 'static,
@@ -155,11 +160,11 @@ where
     let request = Request::from_parts(parts, body);
     let body = move |record| run(settings, service, request, record);
     let outcome = if detached { call.run_bytes(body).await } else { call.run_bytes_attached(body).await };
-    match outcome.map_err(Problem::of_error)? {
+    match outcome.map_err(ResponseProblem::of_error)? {
         BytesOutcome::Ran(handled) => Ok(handled),
         BytesOutcome::Replayed { bytes, .. } => match stored_response::replayed(bytes) {
             Some(response) => Ok(Ok(response.map(ResponseBody::layer))),
-            None => Err(Problem::of_error(undecodable(key))),
+            None => Err(ResponseProblem::of_error(undecodable(key))),
         },
     }
 }

@@ -9,7 +9,7 @@ use crate::integrations::{public_text, retry_after_seconds};
 
 /// A problem that a layer reports instead of the handler's response.
 #[derive(Clone, Debug)]
-pub(super) struct Problem {
+pub(super) struct ResponseProblem {
     status: StatusCode,
     /// A short name that clients can compare.
     code: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct Problem {
     error: Option<Error>,
 }
 
-impl Problem {
+impl ResponseProblem {
     /// A problem of the request itself.
     #[cfg(feature = "idempotent")]
     pub(super) fn of_request(status: StatusCode, code: &'static str, detail: &'static str) -> Self {
@@ -30,7 +30,7 @@ impl Problem {
         Self { status, code: code(&error), detail: public_text(&error), error: Some(error) }
     }
 
-    /// Returns the response to a request that has `headers`. For gRPC, it consists of trailers only.
+    /// Returns the response. For gRPC, it consists of trailers only.
     pub(super) fn into_response(self, is_grpc: bool) -> Response<Bytes> {
         let mut response = if is_grpc { self.grpc() } else { self.document() };
         if let Some(error) = self.error {
