@@ -52,6 +52,7 @@ pub(crate) use fingerprint::FingerprintSecrets;
 pub use idempotent_record::IdempotentRecord;
 pub use options::{OnCrash, OnUnavailable};
 pub use outcome::{BytesOutcome, Completion, Outcome};
+pub(crate) use outcome::{completion, decoded};
 pub use status::{IdempotencyState, IdempotencyStatus};
 
 /// A call that is safe to repeat. Returned by [`LockManager::idempotent`].
