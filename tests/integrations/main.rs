@@ -6,11 +6,13 @@
 //! | `axum`, `actix` | handlers in typical style of that framework, and its specifics |
 //! | `tonic` | the same for a service over gRPC |
 //! | `shutdown` | the two orders of shutting down a service |
+//! | `lock_layer` | `LockLayer` around services of axum, hyper, and tonic |
 //! | `visit` | handler bodies under the control of a test |
 
 mod actix;
 mod axum;
 mod http;
+mod lock_layer;
 mod shutdown;
 mod tonic;
 mod visit;

@@ -58,6 +58,7 @@ pub(crate) use fingerprint::FingerprintSecrets;
 pub use idempotent_record::IdempotentRecord;
 pub use options::{OnCrash, OnUnavailable};
 pub use outcome::{BytesOutcome, Completion, Outcome};
+pub(crate) use outcome::{completion, decoded};
 pub use status::{IdempotencyState, IdempotencyStatus};
 
 /// A call that is safe to repeat. Returned by [`LockManager::idempotent`].
@@ -199,6 +200,19 @@ impl<P> Idempotent<P> {
     /// Default: empty.
     pub fn result_type(mut self, name: impl Into<String>) -> Self {
         self.options.result_type = name.into();
+        self
+    }
+
+    /// Sets the longest result that is stored, in bytes.
+    #[cfg(feature = "tower")]
+    pub(crate) fn longest_result(mut self, bytes: usize) -> Self {
+        self.options.longest_result = bytes;
+        self
+    }
+
+    /// Makes the call run without a record.
+    pub(crate) fn without_record(mut self) -> Self {
+        self.options.is_recorded = false;
         self
     }
 

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::telemetry;
 
 /// Returns the text for the client, and logs the error.
-fn public_text(error: &Error) -> &'static str {
+pub(crate) fn public_text(error: &Error) -> &'static str {
     telemetry::answered(error);
     error.client_message()
 }
