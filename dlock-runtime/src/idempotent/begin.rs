@@ -62,6 +62,7 @@ pub(super) struct PendingCall {
 pub(super) async fn begin(manager: &LockManager, key: LockKey, options: &IdempotentOptions) -> Result<Begun> {
     let call = PendingCall::new(manager, key, options)?;
     let begun = match options.wait {
+        _ if !options.is_recorded => Ok(Begun::Started(Box::new(call.without_record()))),
         None => call.ask(None).await.and_then(|asked| match asked {
             Asked::Started(execution) => Ok(Begun::Started(execution)),
             Asked::Found(reply) => call.decide(&reply),
@@ -92,12 +93,12 @@ impl PendingCall {
         let fingerprints = options.fingerprints.clone()?;
         check_manager(manager, &key)?;
         engine.uses(key.namespace());
-        let IdempotentOptions { ttl, on_crash, version, result_type, name, .. } = options;
+        let IdempotentOptions { ttl, on_crash, version, result_type, name, longest_result, .. } = options;
         Ok(Self {
             manager: manager.clone(),
             record: record_name(&key),
             key,
-            terms: RecordTerms { lease, ttl: *ttl, on_crash: *on_crash },
+            terms: RecordTerms { lease, ttl: *ttl, on_crash: *on_crash, longest_result: *longest_result },
             identity: CallIdentity {
                 fingerprint: fingerprints.current,
                 function: name.clone(),

@@ -38,6 +38,13 @@ pub struct ForgetErrors;
 #[derive(Clone, Copy)]
 pub struct RememberErrors<F>(pub(super) F);
 
+impl<F> RememberErrors<F> {
+    /// Stores errors for which `remember` returns `true`.
+    pub(crate) fn new(remember: F) -> Self {
+        Self(remember)
+    }
+}
+
 impl<E> ErrorPolicy<E> for ForgetErrors {
     fn completion(&self, _error: &E) -> Completion {
         Completion::Forget
@@ -68,11 +75,18 @@ pub(super) fn to_store<T: Serialize, E>(
     result: Result<T, E>,
     errors: &impl ErrorPolicy<E>,
 ) -> (Completion, Result<T, E>) {
-    let completion = match &result {
+    (completion(result.as_ref(), errors), result)
+}
+
+/// Returns what to store for the result of a body.
+pub(crate) fn completion<T: Serialize, E>(
+    result: Result<&T, &E>,
+    errors: &impl ErrorPolicy<E>,
+) -> Completion {
+    match result {
         Ok(value) => serde_json::to_vec(value).map_or(Completion::NotStored, Completion::Store),
         Err(error) => errors.completion(error),
-    };
-    (completion, result)
+    }
 }
 
 impl<F> fmt::Debug for RememberErrors<F> {

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::key::LockKey;
 
 /// Decodes a stored result.
-pub(super) fn decoded<T: DeserializeOwned>(bytes: &[u8], key: &LockKey) -> Result<T> {
+pub(crate) fn decoded<T: DeserializeOwned>(bytes: &[u8], key: &LockKey) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|problem| undecodable(key, &problem))
 }
 

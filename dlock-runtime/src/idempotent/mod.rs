@@ -56,8 +56,10 @@ use crate::telemetry;
 
 #[cfg(feature = "testing")]
 pub(crate) use begin::record_name;
+pub(crate) use error_policy::completion;
 pub use error_policy::{ErrorPolicy, ForgetErrors, RememberErrors};
 pub use idempotent_record::IdempotentRecord;
+pub(crate) use json::decoded;
 pub use options::{OnCrash, OnUnavailable};
 pub use outcome::{BytesOutcome, Completion, Outcome};
 pub use status::{IdempotencyState, IdempotencyStatus};
@@ -201,6 +203,19 @@ impl<P> Idempotent<P> {
     /// Default: empty.
     pub fn result_type(mut self, name: impl Into<String>) -> Self {
         self.options.result_type = name.into();
+        self
+    }
+
+    /// Sets the longest result that is stored, in bytes.
+    #[cfg(feature = "tower")]
+    pub(crate) fn longest_result(mut self, bytes: usize) -> Self {
+        self.options.longest_result = bytes;
+        self
+    }
+
+    /// Makes the call run without a record.
+    pub(crate) fn without_record(mut self) -> Self {
+        self.options.is_recorded = false;
         self
     }
 
