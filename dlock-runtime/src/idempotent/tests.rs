@@ -1,10 +1,10 @@
 //! The behavior of idempotent calls in memory, under paused time.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Poll;
 use std::time::Duration;
+
+use futures_util::FutureExt;
 
 use crate::idempotent::{IdempotencyState, OnCrash};
 use crate::{Error, LockManager, Result};
@@ -155,7 +155,7 @@ async fn every_dropped_call_leaves_a_result_or_no_record() {
             Ok::<_, Error>(1)
         }));
         for _ in 0..polls {
-            if poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx).is_ready())).await {
+            if first.as_mut().now_or_never().is_some() {
                 break;
             }
             tokio::task::yield_now().await;

@@ -6,7 +6,7 @@
 //! tests of code that maps them.
 
 #[cfg(feature = "idempotent")]
-mod crash_point;
+pub(crate) mod crash_point;
 pub mod errors;
 pub(crate) mod installed;
 mod outage;
