@@ -72,6 +72,7 @@
 //!                  clock of leases, timers, tokens of acquisitions, spans and events, mutexes,
 //!                  fork detection, bounds of what is read, written, and counted
 //! printable        which characters of foreign text are printed unescaped
+//! idempotent       calls that are safe to repeat: their records, and the results that they replay
 //! testing          the test kit: locks in memory that tests control
 //! integrations     responses and extractors for axum, actix, and tonic, each behind its feature
 //! private          functions that the attribute's expansion calls
@@ -94,6 +95,8 @@ mod guard;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod hostile;
+#[cfg(feature = "idempotent")]
+pub mod idempotent;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
 mod integrations;
 mod key;
@@ -173,6 +176,8 @@ pub use doctor::doctor;
 pub use error::{Error, LossCause, Result};
 pub use global::{AlreadyInstalled, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};
+#[cfg(feature = "idempotent")]
+pub use idempotent::Idempotent;
 pub use key::{FieldWriter, IntoLockKey, InvalidKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use layout::{Layout, Publish};
 pub use lock::Lock;

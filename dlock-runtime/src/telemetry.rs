@@ -303,6 +303,82 @@ fn lost(parent: Option<Id>, key: &LockKey, (cause, held): Loss) {
     );
 }
 
+/// Returns the span of an idempotent call. `name` is the name of its function.
+#[cfg(feature = "idempotent")]
+pub(crate) fn idempotent_span(name: &str, key: Option<&LockKey>) -> Span {
+    tracing::info_span!(
+        target: "dlock",
+        "dlock.idempotent",
+        lock.name = name,
+        lock.key = key.and_then(shown),
+        lock.outcome = field::Empty,
+    )
+}
+
+/// Records in the current span how an idempotent call begins: `true` if it is replayed.
+#[cfg(feature = "idempotent")]
+pub(crate) fn idempotent_begun(begun: std::result::Result<bool, &Error>) {
+    Span::current().record(
+        "lock.outcome",
+        match begun {
+            Ok(false) => "started",
+            Ok(true) => "replayed",
+            Err(error) => error_outcome(error),
+        },
+    );
+}
+
+/// Records that the body of an idempotent call runs without a record because of `error`.
+#[cfg(feature = "idempotent")]
+pub(crate) fn ran_without_record(key: &LockKey, error: &Error) {
+    let reason = match error {
+        Error::Unavailable { reason, .. } => Some(&**reason),
+        _ => None,
+    };
+    tracing::error!(
+        name: "dlock.ran_without_record",
+        target: "dlock",
+        { lock.key = shown(key), lock.reason = reason },
+        "dlock.ran_without_record"
+    );
+}
+
+/// Records that a call or a step has completed, and its result is too large or cannot be
+/// serialized.
+#[cfg(feature = "idempotent")]
+pub(crate) fn idempotent_result_not_stored(key: &LockKey, step: Option<&str>) {
+    tracing::error!(
+        name: "dlock.result_not_stored",
+        target: "dlock",
+        { lock.key = shown(key), lock.step = step },
+        "dlock.result_not_stored"
+    );
+}
+
+/// Records that the end of a call has no reply, and is stored in the background.
+#[cfg(feature = "idempotent")]
+pub(crate) fn idempotent_end_pending(key: &LockKey) {
+    tracing::warn!(
+        name: "dlock.result_pending",
+        target: "dlock",
+        { lock.key = shown(key) },
+        "dlock.result_pending"
+    );
+}
+
+/// Records that the end of a call was not stored.
+#[cfg(feature = "idempotent")]
+pub(crate) fn idempotent_result_lost(key: &LockKey, reason: &str) {
+    from_the_actor(|| {
+        tracing::error!(
+            name: "dlock.result_lost",
+            target: "dlock",
+            { lock.key = shown(key), lock.reason = reason },
+            "dlock.result_lost"
+        );
+    });
+}
+
 /// Records that the driver of a server has connected.
 pub(crate) fn connected(server: &dyn std::fmt::Display, manager: &str) {
     from_the_actor(
@@ -387,6 +463,11 @@ fn error_outcome(error: &Error) -> &'static str {
         Error::Unavailable { .. } => "unavailable",
         Error::Shutdown { .. } => "shutdown",
         Error::Deadlock { .. } => "deadlock",
+        Error::InProgress { .. } => "in_progress",
+        Error::KeyReused { .. } => "key_reused",
+        Error::OutcomeUnknown { .. } => "outcome_unknown",
+        Error::ResultNotStored { .. } => "result_not_stored",
+        Error::Undecodable { .. } => "undecodable",
         _ => "error",
     }
 }

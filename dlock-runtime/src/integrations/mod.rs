@@ -26,6 +26,7 @@ fn public_text(error: &Error) -> &'static str {
     match error.http_status() {
         400 => "a value in the request is empty or cannot be used",
         409 => "another request is working on this: try again in a moment",
+        422 => "the idempotency key was used for another request: use a new key",
         503 => "the service cannot do this right now: try again in a moment",
         _ => "the request could not be completed",
     }

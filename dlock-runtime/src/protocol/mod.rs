@@ -17,7 +17,7 @@
 //!   reentrancy       nested calls that want the key of their own hold
 //!   wait_queue       the waiting tasks · retry_state  how long each of them waits
 //! lock_value       the holder and the waiters, as stored in the server · record  what each command does to them
-//! command          commands to a backend, and its replies
+//! command          commands to a backend, and its replies · script_reply  replies of other operations
 //! deadline         until when a hold is valid · renewal  when it is renewed · fencing  fencing tokens
 //! round_trip       the measured distance of the server
 //! quorum           one command over several servers: what their replies amount to
@@ -25,6 +25,7 @@
 //! stray_grants     grants that no task waits for
 //! job              scheduled jobs: each tick starts once
 //! deadlock         the wait-for graph of nested calls
+//! idempotency      the record of an idempotent call
 //! ```
 //!
 //! Unit tests are in a `tests` file for each module. The proof counts runs of these rules for each
@@ -43,6 +44,8 @@ pub(crate) mod foreign_clients;
 pub(crate) mod handoff_budget;
 pub(crate) mod hold;
 pub(crate) mod hold_terms;
+#[cfg(feature = "idempotent")]
+pub(crate) mod idempotency;
 pub(crate) mod invalidation;
 #[cfg(any(test, feature = "scheduled"))]
 #[cfg_attr(not(feature = "scheduled"), allow(dead_code, reason = "only tests use it without the feature"))]
@@ -60,6 +63,7 @@ pub(crate) mod retry_state;
 mod round_trip;
 #[cfg(test)]
 mod scene;
+pub(crate) mod script_reply;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod stray_grants;
