@@ -38,6 +38,8 @@
 //! | see the evidence for the guarantees, and the threat model | [`docs::proof`], [`docs::threats`] |
 //! | share locks with services in other languages | [`docs::fleets`], [`Layout`] |
 //! | migrate from another library | [`docs::coming_from`] |
+//! | run a scheduled job once per tick | `LockManager::job` and `scheduled::Jobs`, with the feature `scheduled` |
+//! | have one process of a fleet lead | [`LockManager::leader`] |
 //! | see who holds a lock, and whether the server replies | [`LockManager::inspect`], [`LockManager::ready`] |
 //! | find server settings that can lose locks | [`doctor`](fn@doctor), `dlock doctor URL` |
 //! | lock in handlers of axum, actix, or tonic | [`docs::services`] |
@@ -52,6 +54,7 @@
 //! - `axum`: [`Error`] is a response of axum 0.8, and its extractors can be parts of a key: `Path`,
 //!   `Query`, `Json`, `Form`, `Extension`, `State`.
 //! - `actix`: the same for actix-web 4: `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData`.
+//! - `scheduled`: jobs that run once per tick in the fleet, `LockManager::job` and `scheduled::Jobs`.
 //! - `tonic`: [`Error`] converts into a `Status` of tonic 0.14.
 //! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss, and outages on
 //!   command.
@@ -64,6 +67,7 @@
 //! credentials, lock_info      user and password of connections; what `inspect` returns
 //! doctor           examines the servers for settings that can lose locks
 //! config           options, their bounds, and URLs
+//! leader           leader election on a lock
 //! run, body, held  a body under a lock, and the holds of the current call chain
 //! engine           connects waiting tasks to the protocol and to a backend
 //! protocol         the rules of the lock, as state machines without clock, socket, or runtime
@@ -72,6 +76,7 @@
 //!                  clock of leases, timers, tokens of acquisitions, spans and events, mutexes,
 //!                  fork detection, bounds of what is read, written, and counted
 //! printable        which characters of foreign text are printed unescaped
+//! scheduled        scheduled jobs: each tick runs once in the fleet
 //! idempotent       calls that are safe to repeat: their records, and the results that they replay
 //! testing          the test kit: locks in memory that tests control
 //! integrations     responses and extractors for axum, actix, and tonic, each behind its feature
@@ -101,6 +106,7 @@ pub mod idempotent;
 mod integrations;
 mod key;
 mod layout;
+mod leader;
 mod lock;
 mod lock_info;
 mod manager;
@@ -109,6 +115,8 @@ mod printable;
 mod protocol;
 mod retry;
 mod run;
+#[cfg(feature = "scheduled")]
+pub mod scheduled;
 mod scope;
 #[cfg(any(test, dlock_shuttle))]
 mod simulated;
@@ -180,6 +188,7 @@ pub use guard::{FencingToken, LockGuard};
 pub use idempotent::Idempotent;
 pub use key::{FieldWriter, IntoLockKey, InvalidKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use layout::{Layout, Publish};
+pub use leader::{LeaderWatch, Leadership, Term};
 pub use lock::Lock;
 pub use lock_info::LockInfo;
 pub use manager::LockManager;

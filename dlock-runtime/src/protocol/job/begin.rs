@@ -180,10 +180,13 @@ impl JobRecord {
         if let Some(run) = &self.run {
             return BeginReply::Skip(SkipReason::Running { lease_left: run.lease_end - now });
         }
+        if self.state == SlotState::Unstarted {
+            return BeginReply::Run(self.start(now, self.slot, self.attempt, request));
+        }
         let runs_again = match self.state {
             SlotState::Failed => self.attempt <= request.retries,
             SlotState::Lost => request.crashed == CrashedRun::Rerun,
-            SlotState::None | SlotState::Running | SlotState::Done => false,
+            _ => false,
         };
         if !runs_again {
             return BeginReply::Skip(SkipReason::Done);

@@ -52,6 +52,8 @@ pub(crate) enum SlotState {
     Failed,
     /// Its lease expired, and another request found that.
     Lost,
+    /// Its owner gave it back before its body started.
+    Unstarted,
 }
 
 /// What a job has done since it was first seen.
@@ -103,6 +105,8 @@ pub(crate) enum RunResult {
     Cancelled,
     /// Its lease expired, and another request found that.
     Lost,
+    /// Its body did not start: its owner received no reply in time.
+    Unstarted,
 }
 
 /// The end of a run, as its owner reports it.
@@ -191,6 +195,18 @@ impl JobRecord {
         self.slot.max(self.skipped)
     }
 
+    /// Returns `true` if the last slot that started may run again at `now`, or its run is lost and
+    /// must be recorded.
+    pub(crate) fn may_run_again(&self, now: u64, retries: u32, reruns: bool) -> bool {
+        match (&self.run, self.state) {
+            (Some(run), SlotState::Running) => reruns && !run.is_requested && run.lease_end <= now,
+            (Some(_), _) => false,
+            (None, SlotState::Failed) => self.attempt <= retries,
+            (None, SlotState::Lost) => reruns,
+            (None, state) => state == SlotState::Unstarted,
+        }
+    }
+
     /// Ends the active run if its lease is over.
     pub(super) fn expire_run(&mut self, now: u64) {
         if self.run.as_ref().is_some_and(|run| run.lease_end <= now) {
@@ -201,17 +217,26 @@ impl JobRecord {
     fn end_run(&mut self, now: u64, result: RunResult, error: String) {
         let Some(run) = self.run.take() else { return };
         self.ended = Some(run.owner);
+        if result == RunResult::Unstarted {
+            self.counters.runs = self.counters.runs.saturating_sub(1);
+            if run.is_requested {
+                self.request.get_or_insert(run.slot);
+            } else {
+                self.state = SlotState::Unstarted;
+            }
+            return;
+        }
         if !run.is_requested {
             self.state = match result {
                 RunResult::Succeeded | RunResult::Cancelled => SlotState::Done,
                 RunResult::Failed => SlotState::Failed,
-                RunResult::Lost => SlotState::Lost,
+                RunResult::Lost | RunResult::Unstarted => SlotState::Lost,
             };
         }
         match result {
             RunResult::Succeeded => self.succeeded = Some((now, run.slot)),
             RunResult::Failed | RunResult::Lost => self.counters.failures += 1,
-            RunResult::Cancelled => {}
+            RunResult::Cancelled | RunResult::Unstarted => {}
         }
         let ActiveRun { slot, is_requested, started, node, .. } = run;
         self.history.push_front(PastRun { slot, is_requested, started, finished: now, result, node, error });

@@ -296,3 +296,14 @@ fn the_history_keeps_the_latest_runs() {
     assert_eq!(record.history.len(), HISTORY);
     assert_eq!(record.history[0].slot, (HISTORY as u64 + 10) * TICK);
 }
+
+#[test]
+fn a_run_that_did_not_start_is_given_back() {
+    let mut record = JobRecord::default();
+    started(record.begin(10_000, &tick(1, 10_000)));
+    ended(&mut record, 10_001, 1, RunResult::Unstarted);
+
+    assert_eq!(record.begin(10_002, &tick(1, 10_000)), BeginReply::Skip(SkipReason::Done), "a late request");
+    assert_eq!(started(record.begin(10_003, &tick(2, 10_000))).attempt, 1);
+    assert_eq!((record.counters.runs, record.history.len()), (1, 0));
+}
