@@ -6,42 +6,41 @@
 //! # Layout
 //!
 //! ```text
-//! expand                assembles the expansion
-//! ├── args              name = value, ..            ── entry, values, duration, names, conflicts
-//! ├── function          the annotated item          ── boxed, output, pattern
-//! ├── key               placeholders and arguments  ── template, checks
-//! └── outcome           the return value
-//! key_part              the derive                  ── key_part_checks
-//! report                many errors, one report
+//! distributed_lock    an attribute: its parameters, its generated code, its vocabulary
+//! idempotent          an attribute
+//! key_part            the derive
+//! arguments           name = value, ..: what the parameters of all attributes have in common
+//! key                 key templates, and the arguments that their placeholders refer to
+//! function            the annotated item, and the future that its body becomes
+//! vocabulary          the names and nouns in which the attributes differ
+//! report              many errors, one report
+//! stacking            two attributes on one function
+//! runtime             the path of the runtime, and its warnings
 //! ```
 
-mod args;
-mod boxed;
-mod checks;
-mod conflicts;
-mod duration;
-mod entry;
-mod expand;
+mod arguments;
+mod distributed_lock;
 mod function;
+mod idempotent;
 mod key;
 mod key_part;
-mod key_part_checks;
-mod names;
-mod outcome;
-mod output;
-mod pattern;
 mod report;
-mod template;
-#[cfg(test)]
-mod tests;
-mod values;
+mod runtime;
+mod stacking;
+mod vocabulary;
 
 use proc_macro::TokenStream;
 
 #[doc = include_str!("docs/distributed_lock.md")]
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
-    expand::distributed_lock(args.into(), item.into()).into()
+    distributed_lock::expand(args.into(), item.into()).into()
+}
+
+#[doc = include_str!("docs/idempotent.md")]
+#[proc_macro_attribute]
+pub fn idempotent(args: TokenStream, item: TokenStream) -> TokenStream {
+    idempotent::expand(args.into(), item.into()).into()
 }
 
 #[doc = include_str!("docs/key_part.md")]

@@ -32,7 +32,7 @@ impl Report {
             (Some(errors), _) => Err(errors),
             (None, None) => Err(syn::Error::new(
                 proc_macro2::Span::call_site(),
-                "internal error of `distributed_lock`: a part is missing and nothing was reported",
+                "internal error of the attribute: a part is missing and nothing was reported",
             )),
         }
     }

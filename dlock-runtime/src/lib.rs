@@ -43,6 +43,7 @@
 //! | see who holds a lock, and whether the server replies | [`LockManager::inspect`], [`LockManager::ready`] |
 //! | find server settings that can lose locks | [`doctor`](fn@doctor), `dlock doctor URL` |
 //! | lock in handlers of axum, actix, or tonic | [`docs::services`] |
+//! | make calls and endpoints safe to repeat | [`docs::idempotent`] |
 //! | test code that uses locks | [`docs::testing`], [`with_manager`] |
 //!
 //! # Features
@@ -56,6 +57,9 @@
 //! - `actix`: the same for actix-web 4: `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData`.
 //! - `scheduled`: jobs that run once per tick in the fleet, `LockManager::job` and `scheduled::Jobs`.
 //! - `tonic`: [`Error`] converts into a `Status` of tonic 0.14.
+//! - `idempotent`: `#[idempotent]` and `LockManager::idempotent`, calls that are safe to repeat.
+//! - `tower`: [`tower::LockLayer`], for services of axum 0.8, hyper 1, and tonic 0.14; with
+//!   `idempotent` also [`tower::IdempotencyLayer`].
 //! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss, and outages on
 //!   command.
 //!
@@ -80,6 +84,7 @@
 //! idempotent       calls that are safe to repeat: their records, and the results that they replay
 //! testing          the test kit: locks in memory that tests control
 //! integrations     responses and extractors for axum, actix, and tonic, each behind its feature
+//! tower            layers around services of `http` requests, behind a feature
 //! private          functions that the attribute's expansion calls
 //! docs             the guides
 //! ```
@@ -102,7 +107,7 @@ mod guard;
 pub mod hostile;
 #[cfg(feature = "idempotent")]
 pub mod idempotent;
-#[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
+#[cfg(any(feature = "actix", feature = "axum", feature = "tonic", feature = "tower"))]
 mod integrations;
 mod key;
 mod layout;
@@ -126,6 +131,8 @@ mod telemetry;
 pub mod testing;
 mod timer;
 mod token;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 #[doc(hidden)]
 #[path = "private/mod.rs"]
@@ -156,6 +163,9 @@ pub mod docs {
     #[doc = include_str!("docs/services.md")]
     pub mod services {}
 
+    #[doc = include_str!("docs/idempotent.md")]
+    pub mod idempotent {}
+
     // Its examples need the feature.
     #[cfg_attr(feature = "testing", doc = include_str!("docs/testing.md"))]
     #[cfg_attr(
@@ -179,6 +189,8 @@ pub mod docs {
 
 pub use builder::Builder;
 pub use credentials::Credentials;
+#[cfg(feature = "idempotent")]
+pub use dlock_macros::idempotent;
 pub use dlock_macros::{KeyPart, distributed_lock};
 pub use doctor::doctor;
 pub use error::{Error, LossCause, Result};

@@ -280,7 +280,7 @@ fn error_text(error: &Error) -> Option<field::DisplayValue<&Error>> {
 
 /// Records that a web client got an error without its details. The current span identifies the
 /// request.
-#[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
+#[cfg(any(feature = "actix", feature = "axum", feature = "tonic", feature = "tower"))]
 pub(crate) fn answered(error: &Error) {
     // `tracing` needs a constant level, so that a subscriber can disable an event for good. Hence
     // two events.

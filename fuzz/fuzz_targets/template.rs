@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use template::{Modifier, Piece, Step};
 
 /// The file of the macro crate, included because a proc-macro crate exports only macros.
-#[path = "../../dlock-macros/src/template.rs"]
+#[path = "../../dlock-macros/src/key/template.rs"]
 mod template;
 
 fuzz_target!(|text: &str| {

@@ -5,11 +5,13 @@
 //! | `http` | behavior of every HTTP service: one suite, which runs on each framework |
 //! | `axum`, `actix` | handlers in typical style of that framework, and its specifics |
 //! | `tonic` | the same for a service over gRPC |
+//! | `lock_layer` | `LockLayer` around services of axum, hyper, and tonic |
 //! | `visit` | handler bodies under the control of a test |
 
 mod actix;
 mod axum;
 mod http;
+mod lock_layer;
 mod tonic;
 mod visit;
 

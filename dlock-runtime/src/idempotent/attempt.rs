@@ -23,12 +23,14 @@ use crate::sync::lock;
 use crate::telemetry;
 use crate::token::Token;
 
-/// The terms of a record: how long it is leased and stored, and what a crash does.
+/// The terms of a record: how long it is leased and stored, how large it is, and what a crash does.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordTerms {
     pub(super) lease: Duration,
     pub(super) ttl: Duration,
     pub(super) on_crash: OnCrash,
+    /// The longest result that is stored, in bytes.
+    pub(super) longest_result: usize,
 }
 
 /// One attempt that runs.

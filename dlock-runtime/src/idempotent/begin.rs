@@ -63,6 +63,7 @@ impl<P> Idempotent<P> {
     pub(super) async fn begin(&self) -> Result<Begun> {
         let call = Call::new(&self.manager, self.key.clone()?, &self.options)?;
         let begun = match self.options.wait {
+            _ if !self.options.is_recorded => Ok(Begun::Started(call.without_record())),
             None => call.ask(None).await.and_then(|asked| match asked {
                 Asked::Started(execution) => Ok(Begun::Started(execution)),
                 Asked::Found(reply) => call.decide(&reply),
@@ -94,12 +95,12 @@ impl Call {
         let fingerprints = options.fingerprints.clone()?;
         check_manager(manager, &key)?;
         engine.uses(key.namespace());
-        let IdempotentOptions { ttl, on_crash, version, result_type, name, .. } = options;
+        let IdempotentOptions { ttl, on_crash, version, result_type, name, longest_result, .. } = options;
         Ok(Self {
             manager: manager.clone(),
             record: record_name(&key),
             key,
-            terms: RecordTerms { lease, ttl: *ttl, on_crash: *on_crash },
+            terms: RecordTerms { lease, ttl: *ttl, on_crash: *on_crash, longest_result: *longest_result },
             identity: CallIdentity {
                 fingerprint: fingerprints.current,
                 function: name.clone(),

@@ -17,7 +17,7 @@ use crate::idempotent::idempotent_record::IdempotentRecord;
 use crate::idempotent::outcome::Completion;
 use crate::key::LockKey;
 use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply};
-use crate::protocol::idempotency::{CallIdentity, LONGEST_RESULT, StoredResult};
+use crate::protocol::idempotency::{CallIdentity, StoredResult};
 use crate::scope::in_current_scope;
 use crate::telemetry;
 
@@ -97,7 +97,7 @@ impl Execution {
     fn event(&self, completion: Completion) -> IdempotencyEvent {
         let (token, ttl) = (self.attempt.token, millis(self.attempt.terms.ttl));
         let stored = |bytes: Vec<u8>, is_error| {
-            let fits = bytes.len() <= LONGEST_RESULT;
+            let fits = bytes.len() <= self.attempt.terms.longest_result;
             if fits { StoredResult::Bytes { bytes, is_error } } else { StoredResult::NotStored }
         };
         let result = match completion {

@@ -196,6 +196,19 @@ impl<P> Idempotent<P> {
         self
     }
 
+    /// Sets the longest result that is stored, in bytes.
+    #[cfg(feature = "tower")]
+    pub(crate) fn longest_result(mut self, bytes: usize) -> Self {
+        self.options.longest_result = bytes;
+        self
+    }
+
+    /// Makes the call run without a record.
+    pub(crate) fn without_record(mut self) -> Self {
+        self.options.is_recorded = false;
+        self
+    }
+
     /// Stores errors for which `remember` returns `true`, and replays them to later calls. Default:
     /// no error is stored.
     ///

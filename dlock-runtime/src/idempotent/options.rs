@@ -6,7 +6,7 @@ use crate::config::config;
 use crate::error::Result;
 use crate::idempotent::fingerprint::Fingerprints;
 use crate::options::checked_lease;
-use crate::protocol::idempotency::CrashPolicy;
+use crate::protocol::idempotency::{CrashPolicy, LONGEST_RESULT};
 
 /// What a call does if an earlier attempt crashed: its lease ended without a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +58,10 @@ pub(super) struct IdempotentOptions {
     pub(super) version: u32,
     pub(super) result_type: String,
     pub(super) name: String,
+    /// The longest result that is stored, in bytes.
+    pub(super) longest_result: usize,
+    /// Whether the call has a record at all.
+    pub(super) is_recorded: bool,
 }
 
 impl Default for IdempotentOptions {
@@ -72,6 +76,8 @@ impl Default for IdempotentOptions {
             version: 0,
             result_type: String::new(),
             name: String::new(),
+            longest_result: LONGEST_RESULT,
+            is_recorded: true,
         }
     }
 }

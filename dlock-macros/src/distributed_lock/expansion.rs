@@ -1,0 +1,140 @@
+//! Assembles the expansion.
+//!
+//! ```text
+//! let call   = ..;                              manager, options, key; dropped last, which releases the lock
+//! let body   = pin!(Body::Future { .. async move { .. } }); owns every argument, which is dropped before the lock
+//! let result = call.run(body).await;            drops the body in place before the release
+//! finish::<R>(result)                           has the span of the return type, where errors are shown
+//! ```
+//!
+//! **The order of the declarations matters.** A cancelled call drops the locals of the body, then
+//! the arguments, then the lock. In the opposite order, the lock would be free while a transaction
+//! of the body is alive.
+//!
+//! See `args` and `values` for the parameters, `key` for the key, and `outcome` for the result.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+
+use super::args::{Args, OnContended, OnLost, OnUnavailable, ReleaseMode};
+use super::outcome;
+use crate::arguments::duration::Time;
+use crate::function::Function;
+use crate::function::body;
+use crate::key::Key;
+use crate::runtime;
+
+/// The parsed input, without errors.
+pub(crate) struct Expansion<'a> {
+    pub(crate) private: TokenStream,
+    pub(crate) args: &'a Args,
+    pub(crate) function: &'a Function,
+    pub(crate) key: Key,
+}
+
+impl Expansion<'_> {
+    /// Returns the function, whose body runs under the lock.
+    pub(crate) fn function(&self) -> TokenStream {
+        let call = self.call();
+        let guard = self.args.options.guard.as_ref().map(|guard| {
+            let private = &self.private;
+            quote_spanned!(Span::mixed_site()=> let #guard = #private::Call::guard(__dlock_held);)
+        });
+        let body = body::future(self.function, &self.private, guard.as_ref());
+        let finish = outcome::tokens(self, &body);
+        let statements = quote_spanned! {Span::mixed_site()=>
+            let __dlock_call = #call;
+            #finish
+        };
+        body::item(self.function, &statements)
+    }
+
+    /// The call: manager, name, options, and key. It is one block, so that its temporaries are
+    /// dropped at its end.
+    fn call(&self) -> TokenStream {
+        let Self { private, args, key, function } = self;
+        let used = if args.options.manager.is_some() { None } else { key.used() };
+        let bindings = body::bindings(function, used);
+        let span = Span::mixed_site();
+        let site = self.site();
+        // Values that are known at compile time stay out of the future.
+        let site = quote_spanned!(span=> const { &#site });
+        let begun = args.options.manager.as_ref().map_or_else(
+            || quote_spanned!(span=> #private::Call::new(#site)),
+            |manager| quote_spanned!(span.located_at(manager.span())=> #private::Call::under(&#manager, #site)),
+        );
+        let with_key = quote_spanned!(key.span()=> __dlock_call.key(__dlock_key));
+        let template = quote_spanned!(span=> #private::Call::template(&__dlock_call));
+        let key = key.tokens(private, &template);
+        let question = self.key.question(private);
+        quote_spanned! {span=>
+            {
+                #question
+                #bindings
+                let __dlock_call = #begun;
+                let __dlock_key = #key;
+                #with_key
+            }
+        }
+    }
+
+    /// The site: what all calls of the function have in common.
+    fn site(&self) -> TokenStream {
+        let Self { private, args, function, .. } = self;
+        let span = Span::mixed_site();
+        let path = format!("::{}", function.signature.ident.unraw());
+        let name = args.options.name.as_ref().map_or_else(
+            || quote_spanned!(span=> ::core::concat!(::core::module_path!(), #path)),
+            ToTokens::to_token_stream,
+        );
+        let options = self.options();
+        let namespace = args.options.namespace.as_ref();
+        let namespace = namespace.map(|namespace| quote_spanned!(span=> .namespace(#namespace)));
+        let runs_unlocked = (args.options.on_unavailable == OnUnavailable::Run)
+            .then(|| quote_spanned!(span=> .runs_unlocked()));
+        quote_spanned!(span=> #private::Callsite::new(#name, #options) #namespace #runs_unlocked)
+    }
+
+    fn options(&self) -> TokenStream {
+        let private = &self.private;
+        let args = &self.args.options;
+        let span = Span::mixed_site();
+        let lease = args.lease.as_ref().map(|lease| {
+            let lease = self.questioned(lease);
+            quote_spanned!(span=> .lease(#lease))
+        });
+        let renew = args.renew.as_ref().map(|renew| quote_spanned!(span=> .renew(#renew)));
+        let retry = args.retry.as_ref().map(|retry| quote_spanned!(span=> .retry(#retry)));
+        let wait = args.wait.as_ref().map(|wait| quote_spanned!(span=> .wait(#wait)));
+        let backoff =
+            args.backoff.as_ref().map(|(first, last)| quote_spanned!(span=> .backoff(#first, #last)));
+        let on_lost = (args.on_lost == OnLost::Finish)
+            .then(|| quote_spanned!(span=> .on_lost(#private::OnLost::Finish)));
+        let release = (args.release == ReleaseMode::Background)
+            .then(|| quote_spanned!(span=> .release_mode(#private::ReleaseMode::Background)));
+        let try_only = matches!(args.on_contended, OnContended::Skip | OnContended::Return(_))
+            .then(|| quote_spanned!(span=> .try_only()));
+        let max_hold = args.max_hold.as_ref().map(|max_hold| quote_spanned!(span=> .max_hold(#max_hold)));
+        let min_hold = args.min_hold.as_ref().map(|min_hold| quote_spanned!(span=> .min_hold(#min_hold)));
+        let reentrant =
+            args.reentrant.as_ref().map(|reentrant| quote_spanned!(span=> .reentrant(#reentrant)));
+        quote_spanned! {span=>
+            #private::Options::new()
+                #lease #renew #retry #wait #backoff #max_hold #min_hold #reentrant #on_lost #release
+                #try_only
+        }
+    }
+
+    /// Returns the lease, with a warning if it is longer than one hour.
+    fn questioned(&self, lease: &Time) -> TokenStream {
+        match lease.known() {
+            Some((long, span)) if long > std::time::Duration::from_secs(3600) => {
+                let question = runtime::question(&self.private, "long_lease", span);
+                quote_spanned!(Span::mixed_site()=> #question(#lease))
+            }
+            _ => lease.to_token_stream(),
+        }
+    }
+}
