@@ -191,6 +191,8 @@ pub use builder::Builder;
 pub use credentials::Credentials;
 #[cfg(feature = "idempotent")]
 pub use dlock_macros::idempotent;
+#[cfg(feature = "scheduled")]
+pub use dlock_macros::scheduled;
 pub use dlock_macros::{KeyPart, distributed_lock};
 pub use doctor::doctor;
 pub use error::{Error, LossCause, Result};

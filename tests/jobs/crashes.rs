@@ -32,7 +32,8 @@ async fn rerun_starts_a_killed_tick_again_within_its_lease() {
     let (second, took) = second.expect("it starts again");
 
     let slot = first.split(' ').next().expect("a slot");
-    assert_eq!((first, &*second), (format!("{slot} 1"), &*format!("{slot} 2")));
+    assert_eq!(first, format!("{slot} 1"));
+    assert_eq!(second, format!("{slot} 2"));
     assert!(took < LEASE + Duration::from_millis(250), "{took:?}");
 }
 

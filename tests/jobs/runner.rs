@@ -36,7 +36,7 @@ async fn missed_ticks_run_as_the_schedule_says() {
         let ticks = ticks_of(&manager, schedule, ten + Duration::from_secs(1)).await;
 
         let slots: Vec<_> = ticks.iter().map(Tick::slot).collect();
-        let (caught_up, current): (Vec<_>, Vec<_>) = ticks.iter().partition(|tick| tick.missed() == 0);
+        let (caught_up, current): (Vec<Tick>, Vec<Tick>) = ticks.iter().partition(|tick| tick.missed() == 0);
         assert_eq!((caught_up.len(), current.len()), (expected, 1), "{catch_up:?}: {ticks:?}");
         assert!(slots.windows(2).all(|slots| slots[1] - slots[0] == 10_000), "{catch_up:?}: {slots:?}");
         let missed = (current[0].slot() - last) / 10_000 - 1;

@@ -93,7 +93,7 @@ end
 if ARGV[2] == 'finish' then
   local owner, result, message, counted, missed = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
   if r.o ~= owner then return reply('not_owner') end
-  if counted ~= '' and tonumber(counted) == int('co') and int('co') < int('s') then
+  if counted ~= '' and tonumber(counted) >= int('co') and tonumber(counted) < int('s') then
     set('co', int('s'))
     add('cm', tonumber(missed))
   end
@@ -105,7 +105,6 @@ if ARGV[2] == 'pause' or ARGV[2] == 'resume' then
   if not r.k then set('k', now) end
   if ARGV[2] == 'resume' and r.p then
     set('sk', math.max(int('sk'), now))
-    set('co', math.max(int('co'), now))
     set('p', nil)
   elseif ARGV[2] == 'pause' then
     set('p', '1')
@@ -140,7 +139,7 @@ local function answer(what, a, b, c)
   return reply(what, a or '', b or '', c or '', spec_before, slot_before, r.rr or '')
 end
 
-local function counted() return math.max(int('co'), int('k')) end
+local function counted() return math.max(int('co'), int('sk'), int('k')) end
 
 local function skip(what)
   if what > math.max(int('s'), int('sk')) then
@@ -162,6 +161,7 @@ local function activate(what, requested)
 end
 
 local function start(what, attempt)
+  local from_missed = counted()
   set('s', what)
   set('a', attempt)
   set('t', 'R')
@@ -170,10 +170,11 @@ local function start(what, attempt)
     set('w', nil)
   end
   activate(what, false)
-  return answer('run', what, attempt, counted())
+  return answer('run', what, attempt, from_missed)
 end
 
-if kind == 'tick' and (now < from or now >= untl) then return answer('other') end
+local waits = r.w and int('w') == slot
+if kind == 'tick' and (now < from or now >= untl) and not waits then return answer('other') end
 if kind ~= 'requested' and slot > now + FURTHEST_AHEAD then return answer('skip', 'ahead') end
 if not r.k then set('k', now) end
 if r.en == owner then return answer('skip', 'done') end
@@ -206,7 +207,6 @@ if slot == int('s') and r.t then
   return answer('skip', 'done')
 end
 
-local waits = r.w and int('w') == slot
 if slot < int('s') or (slot <= int('sk') and not waits) then return answer('skip', 'late', int('s')) end
 
 local since = math.max(int('s'), int('sk'), int('k'))

@@ -73,6 +73,11 @@ impl Schedule {
         Calendar::every(period).map(|calendar| Self::of(Ok(calendar))).map_err(to_error)
     }
 
+    /// Returns a schedule whose error is reported when it is used.
+    pub(crate) fn deferred(schedule: Result<Self>) -> Self {
+        schedule.unwrap_or_else(|error| Self::of(Err(error)))
+    }
+
     fn of(calendar: Result<Calendar>) -> Self {
         Self {
             calendar,

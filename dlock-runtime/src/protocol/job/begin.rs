@@ -82,7 +82,7 @@ pub(crate) struct RunGrant {
     pub(crate) slot: u64,
     /// 1 for the first attempt.
     pub(crate) attempt: u32,
-    /// The slot up to which missed slots are counted, or the time when the job was first seen.
+    /// The time after which slots that did not start are missed.
     pub(crate) counted: u64,
 }
 
@@ -117,7 +117,9 @@ impl JobRecord {
     /// Decides about a tick at the server's time `now`.
     pub(crate) fn begin(&mut self, now: u64, request: &BeginRequest) -> BeginReply {
         let slot = match request.kind {
-            BeginKind::Tick { window: (from, until), .. } if now < from || now >= until => {
+            BeginKind::Tick { slot, window: (from, until), .. }
+                if (now < from || now >= until) && self.waiting != Some(slot) =>
+            {
                 return BeginReply::OtherTick;
             }
             BeginKind::Tick { slot, .. } | BeginKind::Missed { slot } => slot,
@@ -127,7 +129,7 @@ impl JobRecord {
             return BeginReply::Skip(SkipReason::Ahead);
         }
         let known = *self.known.get_or_insert(now);
-        if let Some(reply) = self.repeated(now, request, known) {
+        if let Some(reply) = self.repeated(now, request) {
             return reply;
         }
         self.expire_run(now);
@@ -161,8 +163,8 @@ impl JobRecord {
 
     /// Starts the run that an operator requested.
     fn begin_requested(&mut self, now: u64, request: &BeginRequest) -> BeginReply {
-        let known = *self.known.get_or_insert(now);
-        if let Some(reply) = self.repeated(now, request, known) {
+        self.known.get_or_insert(now);
+        if let Some(reply) = self.repeated(now, request) {
             return reply;
         }
         self.expire_run(now);
@@ -172,7 +174,7 @@ impl JobRecord {
         }
         self.request = None;
         self.activate(now, requested, true, request);
-        BeginReply::Run(RunGrant { slot: requested, attempt: 1, counted: self.counted.max(known) })
+        BeginReply::Run(RunGrant { slot: requested, attempt: 1, counted: self.missed_since() })
     }
 
     /// Decides about the slot that started last.
@@ -220,14 +222,14 @@ impl JobRecord {
     ///
     /// The lease of its run counts from this request, as its owner assumes. A request that arrives
     /// after its run has ended starts nothing.
-    fn repeated(&mut self, now: u64, request: &BeginRequest, known: u64) -> Option<BeginReply> {
+    fn repeated(&mut self, now: u64, request: &BeginRequest) -> Option<BeginReply> {
         if self.ended == Some(request.owner) {
             return Some(BeginReply::Skip(SkipReason::Done));
         }
         let run = self.run.as_mut().filter(|run| run.owner == request.owner)?;
         run.lease_end = run.lease_end.max(now.saturating_add(request.lease));
         let attempt = if run.is_requested { 1 } else { self.attempt };
-        Some(BeginReply::Run(RunGrant { slot: run.slot, attempt, counted: self.counted.max(known) }))
+        Some(BeginReply::Run(RunGrant { slot: run.slot, attempt, counted: self.missed_since() }))
     }
 
     fn skip(&mut self, slot: u64) {
@@ -238,7 +240,7 @@ impl JobRecord {
     }
 
     fn start(&mut self, now: u64, slot: u64, attempt: u32, request: &BeginRequest) -> RunGrant {
-        let known = self.known.unwrap_or(now);
+        let counted = self.missed_since();
         self.slot = slot;
         self.attempt = attempt;
         self.state = SlotState::Running;
@@ -248,7 +250,7 @@ impl JobRecord {
             self.counters.skips += 1;
         }
         self.activate(now, slot, false, request);
-        RunGrant { slot, attempt, counted: self.counted.max(known) }
+        RunGrant { slot, attempt, counted }
     }
 
     fn activate(&mut self, now: u64, slot: u64, is_requested: bool, request: &BeginRequest) {

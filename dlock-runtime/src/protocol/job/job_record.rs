@@ -115,8 +115,8 @@ pub(crate) struct FinishRequest {
     pub(crate) owner: Token,
     pub(crate) result: RunResult,
     pub(crate) error: String,
-    /// The slots that were missed before this run: the value of `counted` from which they were
-    /// counted, and their number.
+    /// The slots that were missed before this run: the time from which they were counted, and their
+    /// number.
     pub(crate) missed: Option<(u64, u64)>,
 }
 
@@ -148,7 +148,7 @@ impl JobRecord {
         }
         let slot = self.slot;
         if let Some((counted, missed)) = end.missed
-            && counted == self.counted
+            && counted >= self.counted
             && counted < slot
         {
             self.counted = slot;
@@ -164,7 +164,6 @@ impl JobRecord {
         self.known.get_or_insert(now);
         if self.is_paused && !is_paused {
             self.skipped = self.skipped.max(now);
-            self.counted = self.counted.max(now);
         }
         self.is_paused = is_paused;
     }
@@ -188,6 +187,11 @@ impl JobRecord {
             succeeded: self.succeeded,
             ..Self::default()
         };
+    }
+
+    /// Returns the time after which slots that did not start are missed.
+    pub(super) fn missed_since(&self) -> u64 {
+        self.counted.max(self.skipped).max(self.known.unwrap_or_default())
     }
 
     /// Returns the last slot about which there is a decision.

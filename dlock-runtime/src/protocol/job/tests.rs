@@ -229,9 +229,11 @@ fn missed_slots_run_before_the_current_one() {
         error: String::new(),
         missed: Some((10_000, 3)),
     };
-    let start_of_job = FinishRequest { missed: Some((0, 3)), ..end.clone() };
-    assert_eq!(record.clone().finish(50_001, start_of_job), OwnerReply::Owner);
+    let mut counted = JobRecord { counted: 20_000, ..record.clone() };
+    counted.finish(50_001, end.clone());
+    assert_eq!((counted.counters.missed, counted.counted), (0, 20_000), "another count was first");
     assert_eq!(record.finish(50_001, end), OwnerReply::Owner);
+    assert_eq!((record.counters.missed, record.counted), (3, 50_000));
 }
 
 #[test]
