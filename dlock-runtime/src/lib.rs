@@ -163,7 +163,12 @@ pub mod docs {
     #[doc = include_str!("docs/services.md")]
     pub mod services {}
 
-    #[doc = include_str!("docs/idempotent.md")]
+    // Its examples need the feature.
+    #[cfg_attr(feature = "idempotent", doc = include_str!("docs/idempotent.md"))]
+    #[cfg_attr(
+        not(feature = "idempotent"),
+        doc = "How to make endpoints safe to repeat: documented with the feature `idempotent`."
+    )]
     pub mod idempotent {}
 
     // Its examples need the feature.

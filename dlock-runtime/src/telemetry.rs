@@ -30,6 +30,11 @@
 //! | `dlock.tracking_disabled` | info | the server does not send invalidations; once. Renewals confirm holds, and locks of other libraries are checked every `poll_interval` |
 //! | `dlock.driver_panicked` | error | the task that drives the connections panicked, for example in a `tracing` subscriber; it is restarted |
 //! | `dlock.in_process_only` | warn | a manager of `memory://` was created, which excludes within this process only |
+//! | span `dlock.idempotent` | info | around an idempotent call; fields `lock.name` (the function), `lock.key`, and `lock.outcome`: `started`, `replayed`, or the error |
+//! | `dlock.result_pending` | warn | the server did not confirm the end of an idempotent call, which is sent again in the background |
+//! | `dlock.result_lost` | error | the end of an idempotent call was not stored: another attempt owns the record, or it has expired; field `lock.reason` |
+//! | `dlock.result_not_stored` | error | the result of an idempotent call or of its step is too large, or cannot be serialized; field `lock.step` |
+//! | `dlock.ran_without_record` | error | the body of an idempotent call runs without a record, as `OnUnavailable::Run` allows |
 //!
 //! Events carry fields, never sentences. No event contains a token or a password.
 

@@ -1,15 +1,15 @@
 //! Assembles the expansion.
 //!
 //! ```text
-//! let call = { .. };                                  manager, options, key, fingerprint
-//! run_idempotent::<R, ..>(call, move |record| async move { .. }).await
+//! let call = { .. };                   manager, options, key, fingerprint
+//! let results = forgetting::<R>();     has the span of the return type, where errors about it are shown
+//! run_detached(call, results, move |record| async move { .. }).await
 //! ```
 //!
 //! The closure owns every argument. It runs on a task of its own, or with `detached = false` inside
-//! this future. The call of `run_idempotent` has the span of the return type, where errors about it
-//! are shown.
+//! this future.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::Expr;
 use syn::ext::IdentExt;
@@ -42,20 +42,17 @@ impl IdempotentExpansion<'_> {
         let apart = body::taken_apart_before(function);
         let parameter =
             record.map_or_else(|| quote_spanned!(span=> _), |_| quote_spanned!(span=> __dlock_record));
-        let output = &function.output;
-        let at_output = span.located_at(output.span);
-        let how = match (args.options.is_detached(), &args.options.on_duplicate) {
-            (true, OnDuplicate::Skip) => "run_detached_or_skip",
-            (true, _) => "run_detached",
-            (false, OnDuplicate::Skip) => "run_attached_or_skip",
-            (false, _) => "run_attached",
-        };
-        let how = proc_macro2::Ident::new(how, at_output);
-        let run = quote_spanned!(at_output=> #private::idempotent::#how::<#output, _, _, _>(__dlock_call, __dlock_body).await);
+        let results = self.results();
+        let how = if args.options.is_detached() { "run_detached" } else { "run_attached" };
+        let how = Ident::new(how, span);
         let statements = quote_spanned! {span=>
             let __dlock_call = #call;
-            let __dlock_body = move |#parameter: #private::idempotent::IdempotentRecord| { #(#apart)* #body };
-            #run
+            let __dlock_results = #results;
+            #private::idempotent::#how(
+                __dlock_call,
+                __dlock_results,
+                move |#parameter: #private::idempotent::IdempotentRecord| { #(#apart)* #body }
+            ).await
         };
         body::item(function, &statements)
     }
@@ -64,7 +61,7 @@ impl IdempotentExpansion<'_> {
     /// are dropped at its end.
     fn call(&self) -> TokenStream {
         let Self { private, args, key, function } = self;
-        let RecordOptions { manager, fingerprint, on_error, .. } = &args.options;
+        let RecordOptions { manager, fingerprint, .. } = &args.options;
         let span = Span::mixed_site();
         let free = manager.is_some() || matches!(fingerprint, Some(Fingerprint::Of(_)));
         let bindings = body::bindings(function, if free { None } else { key.used() });
@@ -86,13 +83,6 @@ impl IdempotentExpansion<'_> {
             }
             Some(Fingerprint::None) | None => None,
         };
-        let errors = match on_error {
-            OnError::Forget => None,
-            OnError::Remember => Some(quote_spanned!(span=> .remember_errors_if(#private::idempotent::any))),
-            OnError::RememberIf(path) => {
-                Some(quote_spanned!(span.located_at(path.span())=> .remember_errors_if(#path)))
-            }
-        };
         let uncovered = conflicts::uncovered(args, function, &key.whole()).into_iter().map(|span| {
             let question = runtime::question(private, "unfingerprinted_argument", span);
             quote_spanned!(Span::mixed_site()=> #question();)
@@ -106,8 +96,30 @@ impl IdempotentExpansion<'_> {
                 #bindings
                 let __dlock_call = #begun;
                 let __dlock_key = #key;
-                #with_key #fingerprint #errors
+                #with_key #fingerprint
             }
+        }
+    }
+
+    /// How results are stored and replayed. Only these calls have bounds on the return type.
+    fn results(&self) -> TokenStream {
+        let Self { private, args, function, .. } = self;
+        let output = &function.output;
+        let at_output = Span::mixed_site().located_at(output.span);
+        let stored = match &args.options.on_error {
+            OnError::Forget => quote_spanned!(at_output=> #private::idempotent::forgetting::<#output>()),
+            OnError::Remember => {
+                quote_spanned!(at_output=> #private::idempotent::remembering::<#output>(|_| true))
+            }
+            OnError::RememberIf(path) => {
+                quote_spanned!(at_output=> #private::idempotent::remembering::<#output>(#path))
+            }
+        };
+        match &args.options.on_duplicate {
+            OnDuplicate::Skip => {
+                quote_spanned!(at_output=> #private::idempotent::skipping::<#output>(#stored))
+            }
+            OnDuplicate::Error | OnDuplicate::Wait(_) => stored,
         }
     }
 

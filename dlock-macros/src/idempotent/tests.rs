@@ -39,24 +39,25 @@ fn a_call_with_most_parameters_expands_to_this() {
                     .text("charge:").part("tenant", &tenant).text(":").part("req.id", &req.id);
                 __dlock_call.key(__dlock_key)
                     .fingerprint(&(&req.amount, &req.currency,))
-                    .remember_errors_if(is_final)
             };
-            let __dlock_body = move |__dlock_record: ::dlock_runtime::__private::idempotent::IdempotentRecord| {
-                async move {
-                    let _ = &req;
-                    let _ = &tenant;
-                    if false {
-                        return ::dlock_runtime::__private::never::<Result<Receipt, ApiError> >();
-                    }
-                    let record = __dlock_record;
-                    '__dlock_body: {
-                        body(req, record).await
+            let __dlock_results =
+                ::dlock_runtime::__private::idempotent::remembering::<Result<Receipt, ApiError> >(is_final);
+            ::dlock_runtime::__private::idempotent::run_detached(
+                __dlock_call,
+                __dlock_results,
+                move |__dlock_record: ::dlock_runtime::__private::idempotent::IdempotentRecord| {
+                    async move {
+                        let _ = &req;
+                        let _ = &tenant;
+                        if false {
+                            return ::dlock_runtime::__private::never::<Result<Receipt, ApiError> >();
+                        }
+                        let record = __dlock_record;
+                        '__dlock_body: {
+                            body(req, record).await
+                        }
                     }
                 }
-            };
-            ::dlock_runtime::__private::idempotent::run_detached::<Result<Receipt, ApiError>, _, _, _>(
-                __dlock_call,
-                __dlock_body
             ).await
         }
     };

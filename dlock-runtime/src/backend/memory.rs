@@ -30,9 +30,11 @@ use crate::protocol::fencing;
 use crate::protocol::foreign_clients::Grant;
 use crate::protocol::record::Record;
 use crate::sync::lock;
+#[cfg(all(feature = "idempotent", feature = "testing"))]
+use crate::testing::CrashPoint;
 #[cfg(feature = "testing")]
 use crate::testing::recorder::Recorder;
-use crate::timer::{self, Timer};
+use crate::timer::Timer;
 use crate::token::{ProcessId, Token, TokenSource};
 
 /// The keys and connected managers that replace a server.
@@ -312,8 +314,9 @@ impl Backend for Memory {
         self.store.recorder.on_acquired(key, self.process);
     }
 
-    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        timer::spawn(task);
+    #[cfg(all(feature = "idempotent", feature = "testing"))]
+    fn takes_crash(&self, record: &Name, point: &CrashPoint) -> bool {
+        self.store.recorder.takes_crash(record, point)
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {

@@ -40,6 +40,9 @@ use crate::engine::release_completion::ReleaseCompletion;
 use crate::key::Name;
 use crate::protocol::command::Command;
 use crate::protocol::deadline::BootInstant;
+#[cfg(all(feature = "idempotent", feature = "testing"))]
+use crate::testing::CrashPoint;
+use crate::timer;
 use crate::token::Token;
 
 /// One command for one key.
@@ -112,7 +115,15 @@ pub(crate) trait Backend: Debug + Send + Sync {
 
     /// Spawns a task that runs even while the callers' threads are blocked, if the backend has its
     /// own thread.
-    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        timer::spawn(task);
+    }
+
+    /// Returns `true` if a test has the attempt of `record` crash at this point.
+    #[cfg(all(feature = "idempotent", feature = "testing"))]
+    fn takes_crash(&self, _record: &Name, _point: &CrashPoint) -> bool {
+        false
+    }
 
     /// Sleeps for `time`. If the backend has its own thread, works on a runtime without timers.
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;

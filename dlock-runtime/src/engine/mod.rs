@@ -548,6 +548,7 @@ impl Engine {
 
     async fn shut_down(&self, grace: Duration) {
         self.closed.store(true, Ordering::Release);
+        self.calls.close();
         for key in self.keys() {
             self.with_key(&key, KeyState::close);
         }

@@ -30,6 +30,8 @@ pub(crate) struct StoreCalls {
     /// The number of activities that a shutdown waits for.
     active: AtomicUsize,
     drained: Notify,
+    is_closed: AtomicBool,
+    closed: Notify,
     is_aborted: AtomicBool,
     aborted: Notify,
     background: Mutex<BackgroundLoad>,
@@ -121,6 +123,20 @@ impl StoreCalls {
         let watch = lock(&self.watched).get(key).and_then(Weak::upgrade);
         if let Some(watch) = watch {
             watch.notify_one();
+        }
+    }
+
+    /// Ends all waiting: a shutdown begins.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.closed.notify_waiters();
+    }
+
+    /// Waits until a shutdown begins.
+    pub(crate) async fn closed(&self) {
+        let closed = self.closed.notified();
+        if !self.is_closed.load(Ordering::Acquire) {
+            closed.await;
         }
     }
 

@@ -21,6 +21,8 @@ use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply};
 use crate::protocol::idempotency::{LONGEST_RESULT, LONGEST_STEP_NAME, LONGEST_STEPS, MAX_STEPS, StepResult};
 use crate::sync::lock;
 use crate::telemetry;
+#[cfg(feature = "testing")]
+use crate::testing::CrashPoint;
 use crate::token::Token;
 
 /// The terms of a record: how long it is leased and stored, how large it is, and what a crash does.
@@ -54,6 +56,9 @@ pub(super) struct Attempt {
     /// Notified when the lease need not be renewed any more.
     renewal_ended: Arc<Notify>,
     steps: Mutex<Steps>,
+    /// Whether a test has the attempt crash.
+    #[cfg(feature = "testing")]
+    has_crashed: AtomicBool,
 }
 
 /// The steps of an attempt.
@@ -93,6 +98,8 @@ impl Attempt {
             has_run: AtomicBool::new(false),
             renewal_ended: Arc::default(),
             steps: Mutex::new(Steps { done, begun: HashSet::new(), bytes }),
+            #[cfg(feature = "testing")]
+            has_crashed: AtomicBool::new(false),
         }
     }
 
@@ -130,6 +137,10 @@ impl Attempt {
         engine.in_own_process(Some(&self.key))?;
         if engine.calls.is_aborted() {
             return Err(self.lost_error(LossCause::Shutdown));
+        }
+        #[cfg(feature = "testing")]
+        if self.has_crashed.load(Ordering::Acquire) {
+            return Err(self.lost_error(LossCause::Expired));
         }
         if !self.must_stop_in_time() {
             return Ok(());
@@ -209,6 +220,23 @@ impl Attempt {
         }
     }
 
+    /// Ends the attempt at `point` as a crash does, if a test wants that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the attempt has crashed.
+    #[cfg(feature = "testing")]
+    pub(super) async fn crash_at(&self, point: CrashPoint) -> Result<()> {
+        if !self.engine().backend.takes_crash(&self.record, &point) {
+            return Ok(());
+        }
+        self.has_crashed.store(true, Ordering::Release);
+        self.lost.notify_waiters();
+        // The lease is over at once, so that the test need not wait.
+        let _ = self.send(IdempotencyEvent::EndLease { token: self.token }).await;
+        Err(self.lost_error(LossCause::Expired))
+    }
+
     /// Begins a step. Returns its stored result, if an earlier attempt has completed it.
     ///
     /// # Errors
@@ -246,6 +274,8 @@ impl Attempt {
         if !self.is_recorded {
             return Ok(());
         }
+        #[cfg(feature = "testing")]
+        self.crash_at(CrashPoint::InStep(name.to_owned())).await?;
         let result = {
             let mut steps = lock(&self.steps);
             let has_room =

@@ -266,7 +266,7 @@ pub(super) fn check_manager(manager: &LockManager, key: &LockKey) -> Result<()> 
 }
 
 /// Returns the name of a record, which no lock's key has.
-pub(super) fn record_name(key: &LockKey) -> Name {
+pub(crate) fn record_name(key: &LockKey) -> Name {
     format!("{}{MARKER}idem", key.full_name()).into()
 }
 

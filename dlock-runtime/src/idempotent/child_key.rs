@@ -32,8 +32,8 @@ mod tests {
 
     #[test]
     fn child_keys_never_change() {
-        assert_eq!(child_key("dlock:charge:7:a1b2", "psp"), "TODO3");
-        assert_eq!(child_key("dlock:charge:7:a1b2", ""), "TODO4");
+        assert_eq!(child_key("dlock:charge:7:a1b2", "psp"), "a881ad68a453af9eb8b7891f2184a243");
+        assert_eq!(child_key("dlock:charge:7:a1b2", ""), "3cbaec7c77f2d105fed65168b52ba2df");
     }
 
     #[test]

@@ -85,6 +85,13 @@ impl Duplicates {
 }
 
 impl WaitingCalls {
+    /// Waits until the record has changed. Any client can send such messages, so it takes at least
+    /// [`SHORTEST_PAUSE`].
+    async fn wait_for_change(&self, engine: &Engine) {
+        engine.backend.sleep(SHORTEST_PAUSE).await;
+        self.changed.notified().await;
+    }
+
     /// Ends the wait of all calls. Later calls ask the store.
     fn settle(&self, reply: IdempotencyReply) {
         self.is_queued.store(false, Ordering::Release);
@@ -135,6 +142,16 @@ impl Call {
     /// If the future is dropped, the call leaves no record, and another call takes its turn.
     pub(super) async fn wait(&self, wait: Duration) -> Result<Begun> {
         let engine = self.manager.engine();
+        let waiting = self.wait_for_turn(wait);
+        tokio::select! {
+            biased;
+            begun = waiting => begun,
+            () = engine.calls.closed() => Err(Error::Shutdown { key: Some(self.key.clone()) }),
+        }
+    }
+
+    async fn wait_for_turn(&self, wait: Duration) -> Result<Begun> {
+        let engine = self.manager.engine();
         let calls = self.manager.duplicates().join(engine, &self.record);
         let mut settled = calls.settled.subscribe();
         let mut timeout = pin!(engine.backend.sleep(wait));
@@ -166,8 +183,8 @@ impl Call {
             if !pause.is_zero() {
                 tokio::select! {
                     biased;
-                    () = turn.calls.changed.notified() => {}
                     () = &mut timeout => return Err(last),
+                    () = turn.calls.wait_for_change(engine) => {}
                     () = engine.backend.sleep(pause) => {}
                 }
             }
@@ -211,6 +228,9 @@ impl Call {
         Error::InProgress { key: self.key.clone(), retry_after }
     }
 }
+
+/// The shortest time between two questions about a record: it bounds what forged messages cause.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// Returns the ID under which records notify the manager of `engine`.
 fn waiter_id(engine: &Engine) -> String {

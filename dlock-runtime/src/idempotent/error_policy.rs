@@ -37,6 +37,13 @@ pub struct ForgetErrors;
 #[derive(Clone, Copy)]
 pub struct RememberErrors<F>(pub(super) F);
 
+impl<F> RememberErrors<F> {
+    /// Stores errors for which `remember` returns `true`.
+    pub(crate) fn new(remember: F) -> Self {
+        Self(remember)
+    }
+}
+
 impl<E> ErrorPolicy<E> for ForgetErrors {
     fn completion(&self, _error: &E) -> Completion {
         Completion::Forget

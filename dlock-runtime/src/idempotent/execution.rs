@@ -20,6 +20,8 @@ use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply};
 use crate::protocol::idempotency::{CallIdentity, StoredResult};
 use crate::scope::in_current_scope;
 use crate::telemetry;
+#[cfg(feature = "testing")]
+use crate::testing::CrashPoint;
 
 /// An attempt that has started, and has not ended yet.
 ///
@@ -68,7 +70,11 @@ impl Execution {
         self.attempt.mark_run();
         let body = body(IdempotentRecord::new(&self.attempt));
         let (completion, value) = run_while_valid(&self.attempt, body).await?;
+        #[cfg(feature = "testing")]
+        self.attempt.crash_at(CrashPoint::BeforeResult).await?;
         self.finish(completion).await;
+        #[cfg(feature = "testing")]
+        self.attempt.crash_at(CrashPoint::AfterResult).await?;
         Ok(value)
     }
 

@@ -28,7 +28,11 @@ mod idempotent_record;
 mod operation;
 mod options;
 mod outcome;
+#[cfg(feature = "testing")]
+pub(crate) mod record_events;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::future::Future;
@@ -46,12 +50,15 @@ use crate::key::{IntoLockKey, LockKey};
 use crate::manager::LockManager;
 use crate::telemetry;
 
+#[cfg(feature = "testing")]
+pub(crate) use begin::record_name;
 pub(crate) use duplicates::Duplicates;
 pub use error_policy::{ErrorPolicy, ForgetErrors, RememberErrors};
 pub(crate) use fingerprint::FingerprintSecrets;
 pub use idempotent_record::IdempotentRecord;
 pub use options::{OnCrash, OnUnavailable};
 pub use outcome::{BytesOutcome, Completion, Outcome};
+pub(crate) use outcome::{completion, decoded};
 pub use status::{IdempotencyState, IdempotencyStatus};
 
 /// A call that is safe to repeat. Returned by [`LockManager::idempotent`].
@@ -214,7 +221,10 @@ impl<P> Idempotent<P> {
     ///
     /// Use it for errors that are final, such as a rejected payment. After another error, the next
     /// call runs its body.
-    pub fn remember_errors_if<F>(self, remember: F) -> Idempotent<RememberErrors<F>> {
+    pub fn remember_errors_if<E, F>(self, remember: F) -> Idempotent<RememberErrors<F>>
+    where
+        F: Fn(&E) -> bool,
+    {
         let Self { manager, key, options, .. } = self;
         Idempotent { manager, key, options, errors: RememberErrors(remember) }
     }

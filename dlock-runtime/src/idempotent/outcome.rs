@@ -78,15 +78,22 @@ pub(super) fn to_store<T: Serialize, E>(
     result: Result<T, E>,
     errors: &impl ErrorPolicy<E>,
 ) -> (Completion, Result<T, E>) {
-    let completion = match &result {
+    (completion(result.as_ref(), errors), result)
+}
+
+/// Returns what to store for the result of a body.
+pub(crate) fn completion<T: Serialize, E>(
+    result: Result<&T, &E>,
+    errors: &impl ErrorPolicy<E>,
+) -> Completion {
+    match result {
         Ok(value) => serde_json::to_vec(value).map_or(Completion::NotStored, Completion::Store),
         Err(error) => errors.completion(error),
-    };
-    (completion, result)
+    }
 }
 
 /// Decodes a stored result.
-pub(super) fn decoded<T: DeserializeOwned>(bytes: &[u8], key: &LockKey) -> Result<T> {
+pub(crate) fn decoded<T: DeserializeOwned>(bytes: &[u8], key: &LockKey) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|problem| undecodable(key, &problem))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! See `idempotent` for the records.
 
+use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
@@ -11,9 +12,12 @@ use serde::de::DeserializeOwned;
 use super::return_types::CarriesLockError;
 use crate::config::is_namespace;
 use crate::error::Error;
-use crate::idempotent::{ErrorPolicy, ForgetErrors, Idempotent, OnUnavailable, Outcome, RememberErrors};
+use crate::idempotent::{
+    BytesOutcome, Completion, ErrorPolicy, ForgetErrors, Idempotent, OnUnavailable, RememberErrors,
+    completion, decoded,
+};
 pub use crate::idempotent::{IdempotentRecord, OnCrash};
-use crate::key::{IntoLockKey, KeyBuilder};
+use crate::key::{IntoLockKey, KeyBuilder, LockKey};
 use crate::manager::LockManager;
 
 /// The properties that all calls of an annotated function have in common.
@@ -132,10 +136,10 @@ impl IdempotentSite {
 
 /// One call of an annotated function.
 #[derive(Debug)]
-pub struct IdempotentCall<P = ForgetErrors> {
+pub struct IdempotentCall {
     site: &'static IdempotentSite,
     manager: Option<LockManager>,
-    call: Result<Idempotent<P>, Error>,
+    call: Result<(Idempotent, LockKey), Error>,
 }
 
 impl IdempotentCall {
@@ -162,11 +166,13 @@ impl IdempotentCall {
         let Some(manager) = &self.manager else { return self };
         let site = self.site;
         let call = match key.into_lock_key(self.namespace()) {
-            Ok(key) => Ok(site.configure(manager.idempotent(key))),
+            Ok(key) => Ok((site.configure(manager.idempotent(&key)), key)),
             // Its child keys must differ from those of every other call.
             Err(missing) if missing.is_missing_value() && site.runs_without_key => {
                 let key = format!("without-key:{}", uuid::Uuid::new_v4());
-                Ok(site.configure(manager.idempotent(key).without_record()))
+                let key = key.into_lock_key(self.namespace());
+                key.map(|key| (site.configure(manager.idempotent(&key).without_record()), key))
+                    .map_err(Into::into)
             }
             Err(invalid) => Err(invalid.into()),
         };
@@ -176,14 +182,7 @@ impl IdempotentCall {
     /// Sets the payload of the call.
     #[must_use]
     pub fn fingerprint(self, payload: &(impl Serialize + ?Sized)) -> Self {
-        Self { call: self.call.map(|call| call.fingerprint(payload)), ..self }
-    }
-
-    /// Stores errors for which `is_final` returns `true`.
-    #[must_use]
-    pub fn remember_errors_if<F>(self, is_final: F) -> IdempotentCall<RememberErrors<F>> {
-        let call = self.call.map(|call| call.remember_errors_if(is_final));
-        IdempotentCall { site: self.site, manager: self.manager, call }
+        Self { call: self.call.map(|(call, key)| (call.fingerprint(payload), key)), ..self }
     }
 
     /// Returns the function's own namespace, or the manager's.
@@ -191,12 +190,6 @@ impl IdempotentCall {
         let of_manager = || self.manager.as_ref().map_or("", LockManager::namespace);
         self.site.namespace.unwrap_or_else(of_manager)
     }
-}
-
-/// Returns `true`: every error is stored.
-#[must_use]
-pub fn any<E>(_error: &E) -> bool {
-    true
 }
 
 /// A return type that can be stored and replayed.
@@ -211,12 +204,12 @@ pub trait ReplayableResult: Sized {
     /// The error type, which carries the errors of idempotent calls as well.
     type Failure: CarriesLockError;
 
-    /// Converts into a plain `Result`.
+    /// Borrows the value or the error.
     ///
     /// # Errors
     ///
     /// The error that it is.
-    fn into_result(self) -> Result<Self::Value, Self::Failure>;
+    fn as_result(&self) -> Result<&Self::Value, &Self::Failure>;
 
     /// Converts from a plain `Result`.
     fn from_result(result: Result<Self::Value, Self::Failure>) -> Self;
@@ -226,8 +219,8 @@ impl<T: ReplayableValue, E: CarriesLockError> ReplayableResult for Result<T, E> 
     type Value = T;
     type Failure = E;
 
-    fn into_result(self) -> Self {
-        self
+    fn as_result(&self) -> Result<&T, &E> {
+        self.as_ref()
     }
 
     fn from_result(result: Self) -> Self {
@@ -245,6 +238,17 @@ pub trait ReplayableValue: Serialize + DeserializeOwned {}
 
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> ReplayableValue for T {}
+
+/// An error that can be stored as JSON and read again.
+#[diagnostic::on_unimplemented(
+    message = "the error type `{Self}` cannot be stored and replayed, which `on_error` needs",
+    label = "later calls get this error from its stored JSON",
+    note = "write `#[derive(serde::Serialize, serde::Deserialize)]` above the type, or `on_error = forget`"
+)]
+pub trait ReplayableError: Serialize + DeserializeOwned {}
+
+#[diagnostic::do_not_recommend]
+impl<E: Serialize + DeserializeOwned> ReplayableError for E {}
 
 /// A value that says that the body did not run.
 #[diagnostic::on_unimplemented(
@@ -267,68 +271,119 @@ impl<T> SkippedValue for Option<T> {
     }
 }
 
-/// Runs the body on a task of its own.
-pub async fn run_detached<R, P, F, Fut>(call: IdempotentCall<P>, body: F) -> R
-where
-    R: ReplayableResult<Value: Send + 'static, Failure: Send + 'static>,
-    P: ErrorPolicy<R::Failure> + Clone + Send + Sync + 'static,
-    F: FnOnce(IdempotentRecord) -> Fut + Send + 'static,
-    Fut: Future<Output = R> + Send + 'static,
-{
-    let body = |record| async move { body(record).await.into_result() };
-    R::from_result(match call.call {
-        Ok(call) => call.run(body).await.map(Outcome::into_value),
-        Err(error) => Err(error.into()),
-    })
+/// How the results of a function are stored, replayed, and reported.
+///
+/// The functions that return it have the bounds on the return type, and nothing else has: so a type
+/// that does not fit is one error of the compiler.
+pub struct ResultCodec<R> {
+    encode: Box<dyn Fn(&R) -> Completion + Send>,
+    replies: Replies<R>,
 }
 
-/// Runs the body on a task of its own. If a call with the same key is running, returns the value
-/// for "did not run".
-pub async fn run_detached_or_skip<R, P, F, Fut>(call: IdempotentCall<P>, body: F) -> R
-where
-    R: ReplayableResult<Value: SkippedValue + Send + 'static, Failure: Send + 'static>,
-    P: ErrorPolicy<R::Failure> + Clone + Send + Sync + 'static,
-    F: FnOnce(IdempotentRecord) -> Fut + Send + 'static,
-    Fut: Future<Output = R> + Send + 'static,
-{
-    let body = |record| async move { body(record).await.into_result() };
-    R::from_result(match call.call {
-        Ok(call) => call.try_run(body).await.map(value_or_skip),
-        Err(error) => Err(error.into()),
-    })
+/// Reads stored bytes, which are an error if the flag is set.
+type Decode<R> = dyn Fn(&[u8], bool, &LockKey) -> R + Send + Sync;
+
+/// The results of calls whose body did not run.
+struct Replies<R> {
+    decode: Box<Decode<R>>,
+    report: fn(Error) -> R,
+    skipped: Option<fn() -> R>,
 }
 
-/// Runs the body inside this future.
-pub async fn run_attached<R, P, F, Fut>(call: IdempotentCall<P>, body: F) -> R
-where
-    R: ReplayableResult,
-    P: ErrorPolicy<R::Failure>,
-    F: FnOnce(IdempotentRecord) -> Fut,
-    Fut: Future<Output = R>,
-{
-    let body = |record| async move { body(record).await.into_result() };
-    R::from_result(match call.call {
-        Ok(call) => call.run_attached(body).await.map(Outcome::into_value),
-        Err(error) => Err(error.into()),
-    })
+impl<R> fmt::Debug for ResultCodec<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResultCodec").finish_non_exhaustive()
+    }
 }
 
-/// Runs the body inside this future. If a call with the same key is running, returns the value for
-/// "did not run".
-pub async fn run_attached_or_skip<R, P, F, Fut>(call: IdempotentCall<P>, body: F) -> R
+/// Stores values, and no errors.
+#[must_use]
+pub fn forgetting<R: ReplayableResult>() -> ResultCodec<R> {
+    codec(ForgetErrors)
+}
+
+/// Stores values, and errors for which `is_final` returns `true`.
+#[must_use]
+pub fn remembering<R>(is_final: fn(&R::Failure) -> bool) -> ResultCodec<R>
+where
+    R: ReplayableResult<Failure: ReplayableError + 'static>,
+{
+    codec(RememberErrors::new(is_final))
+}
+
+/// Returns the value for "did not run" while another call runs.
+#[must_use]
+pub fn skipping<R>(codec: ResultCodec<R>) -> ResultCodec<R>
 where
     R: ReplayableResult<Value: SkippedValue>,
-    P: ErrorPolicy<R::Failure>,
+{
+    let skipped: fn() -> R = || R::from_result(Ok(R::Value::skipped()));
+    ResultCodec { replies: Replies { skipped: Some(skipped), ..codec.replies }, ..codec }
+}
+
+fn codec<R: ReplayableResult>(
+    errors: impl ErrorPolicy<R::Failure> + Clone + Send + Sync + 'static,
+) -> ResultCodec<R> {
+    let stored = errors.clone();
+    ResultCodec {
+        encode: Box::new(move |result: &R| completion(result.as_result(), &stored)),
+        replies: Replies {
+            decode: Box::new(move |bytes, is_error, key| {
+                R::from_result(if is_error {
+                    Err(errors.decode(bytes, key).unwrap_or_else(R::Failure::carry))
+                } else {
+                    decoded(bytes, key).map_err(R::Failure::carry)
+                })
+            }),
+            report: |error| R::from_result(Err(R::Failure::carry(error))),
+            skipped: None,
+        },
+    }
+}
+
+/// Returns the result of a call that has ended.
+fn ended<R>(outcome: Result<BytesOutcome<R>, Error>, key: &LockKey, replies: &Replies<R>) -> R {
+    match (outcome, replies.skipped) {
+        (Ok(BytesOutcome::Ran(result)), _) => result,
+        (Ok(BytesOutcome::Replayed { bytes, is_error }), _) => (replies.decode)(&bytes, is_error, key),
+        (Err(Error::InProgress { .. }), Some(skipped)) => skipped(),
+        (Err(error), _) => (replies.report)(error),
+    }
+}
+
+/// Runs the body on a task of its own, or returns the stored result.
+pub async fn run_detached<R, F, Fut>(call: IdempotentCall, codec: ResultCodec<R>, body: F) -> R
+where
+    R: Send + 'static,
+    F: FnOnce(IdempotentRecord) -> Fut + Send + 'static,
+    Fut: Future<Output = R> + Send + 'static,
+{
+    let ResultCodec { encode, replies } = codec;
+    let (call, key) = match call.call {
+        Ok(call) => call,
+        Err(error) => return (replies.report)(error),
+    };
+    let body = move |record| async move {
+        let result = body(record).await;
+        (encode(&result), result)
+    };
+    ended(call.run_bytes(body).await, &key, &replies)
+}
+
+/// Runs the body inside this future, or returns the stored result.
+pub async fn run_attached<R, F, Fut>(call: IdempotentCall, codec: ResultCodec<R>, body: F) -> R
+where
     F: FnOnce(IdempotentRecord) -> Fut,
     Fut: Future<Output = R>,
 {
-    let body = |record| async move { body(record).await.into_result() };
-    R::from_result(match call.call {
-        Ok(call) => call.try_run_attached(body).await.map(value_or_skip),
-        Err(error) => Err(error.into()),
-    })
-}
-
-fn value_or_skip<T: SkippedValue>(outcome: Option<Outcome<T>>) -> T {
-    outcome.map_or_else(T::skipped, Outcome::into_value)
+    let ResultCodec { encode, replies } = codec;
+    let (call, key) = match call.call {
+        Ok(call) => call,
+        Err(error) => return (replies.report)(error),
+    };
+    let body = move |record| async move {
+        let result = body(record).await;
+        (encode(&result), result)
+    };
+    ended(call.run_bytes_attached(body).await, &key, &replies)
 }

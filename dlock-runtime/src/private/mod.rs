@@ -19,6 +19,8 @@ pub use return_types::{
 };
 
 pub use crate::body::Body;
+#[cfg(all(feature = "idempotent", feature = "testing"))]
+pub use crate::idempotent::record_events::RecordEvents;
 use crate::key::{AsLockKey, IntoLockKey, InvalidKey, LockKey};
 pub use crate::options::{OnLost, Options, ReleaseMode};
 

@@ -21,6 +21,12 @@
 //! The scripts in `idempotent/scripts` implement the same rules, and a contract test compares them.
 
 pub(crate) mod event;
+#[cfg(test)]
+mod exhaustive;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
 pub(crate) mod verdict;
 
 use std::collections::BTreeMap;
