@@ -38,8 +38,7 @@
 //! | see the evidence for the guarantees, and the threat model | [`docs::proof`], [`docs::threats`] |
 //! | share locks with services in other languages | [`docs::fleets`], [`Layout`] |
 //! | migrate from another library | [`docs::coming_from`] |
-//! | run a scheduled job once per tick | `LockManager::job` and `scheduled::Jobs`, with the feature `scheduled` |
-//! | have one process of a fleet lead | [`LockManager::leader`] |
+//! | run a scheduled job once per tick, or elect a leader | [`docs::scheduled`], [`LockManager::leader`] |
 //! | see who holds a lock, and whether the server replies | [`LockManager::inspect`], [`LockManager::ready`] |
 //! | find server settings that can lose locks | [`doctor`](fn@doctor), `dlock doctor URL` |
 //! | lock in handlers of axum, actix, or tonic | [`docs::services`] |
@@ -55,7 +54,8 @@
 //! - `axum`: [`Error`] is a response of axum 0.8, and its extractors can be parts of a key: `Path`,
 //!   `Query`, `Json`, `Form`, `Extension`, `State`.
 //! - `actix`: the same for actix-web 4: `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData`.
-//! - `scheduled`: jobs that run once per tick in the fleet, `LockManager::job` and `scheduled::Jobs`.
+//! - `scheduled`: jobs that run once per tick in the fleet: `#[scheduled]`, `LockManager::job`, and
+//!   `scheduled::Jobs`.
 //! - `tonic`: [`Error`] converts into a `Status` of tonic 0.14.
 //! - `idempotent`: `#[idempotent]` and `LockManager::idempotent`, calls that are safe to repeat.
 //! - `tower`: [`tower::LockLayer`], for services of axum 0.8, hyper 1, and tonic 0.14; with
@@ -170,6 +170,14 @@ pub mod docs {
         doc = "How to make endpoints safe to repeat: documented with the feature `idempotent`."
     )]
     pub mod idempotent {}
+
+    // Its examples need the feature.
+    #[cfg_attr(feature = "scheduled", doc = include_str!("docs/scheduled.md"))]
+    #[cfg_attr(
+        not(feature = "scheduled"),
+        doc = "Scheduled jobs and leaders: documented with the feature `scheduled`."
+    )]
+    pub mod scheduled {}
 
     // Its examples need the feature.
     #[cfg_attr(feature = "testing", doc = include_str!("docs/testing.md"))]
