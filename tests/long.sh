@@ -26,7 +26,7 @@ cargo run --release -p dlock-benches --bin compile-time || failed=1
 cargo run --release -p dlock-benches -- --short || failed=1
 # As the user with the fewest permissions, in all tests that do not select a user. (The doctor needs
 # more permissions, and `round_trips` counts commands.)
-suites=(contract guarantees cancel lock_loss tasks acks tracking bad_input quorum sentinel cluster connectivity secrets)
+suites=(contract guarantees cancel lock_loss tasks acks tracking bad_input quorum sentinel cluster connectivity secrets jobs leader)
 DLOCK_TEST_ACL=1 bash tests/run.sh -p dlock-tests "${suites[@]/#/--test=}" || failed=1
 bash tests/servers.sh --test || failed=1
 exit "$failed"

@@ -7,7 +7,7 @@ use dlock_runtime::scheduled::Schedule;
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::{RedisServer, WallClock, Worker};
 
-use super::{SECOND, every, in_memory, run, ticks_of_a_run, until_next};
+use super::{SECOND, every, in_memory, permitted, redis, run, ticks_of_a_run, until_next};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_lock-worker");
 
@@ -19,7 +19,7 @@ async fn processes_with_different_clocks_start_each_tick_once() {
         Ok(clock) => clock,
         Err(reason) => return println!("SKIPPED: clocks that differ: {reason}"),
     };
-    let (server, ticks) = (RedisServer::start(), ticks_of_a_run(20));
+    let (server, ticks) = (redis(), ticks_of_a_run(20));
     let mut workers = Vec::new();
     for number in 0..8 {
         let own = clock.another();
@@ -89,7 +89,7 @@ async fn no_slot_runs_again_after_the_servers_clock_stepped_back() {
         Ok(clock) => clock,
         Err(reason) => return println!("SKIPPED: a server whose clock steps: {reason}"),
     };
-    let server = RedisServer::builder().wall_clock(&clock).start();
+    let server = permitted(RedisServer::builder().wall_clock(&clock).start());
     let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
     let schedule = every(SECOND);
     let mut last = 0;
@@ -120,7 +120,7 @@ async fn the_servers_clock_decides_about_the_tick() {
         Err(reason) => return println!("SKIPPED: a server whose clock is behind: {reason}"),
     };
     clock.step_to(-3_600);
-    let server = RedisServer::builder().wall_clock(&clock).start();
+    let server = permitted(RedisServer::builder().wall_clock(&clock).start());
     let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
 
     let tick = manager.job("report").run(&every(SECOND), async |tick| Ok::<_, Error>(tick)).await;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use dlock_tests::{Moment, RedisServer, Worker};
+use dlock_tests::{Moment, Worker};
+
+use super::redis;
 
 const WORKER: &str = env!("CARGO_BIN_EXE_lock-worker");
 const LEASE: Duration = Duration::from_secs(1);
@@ -10,7 +12,7 @@ const LEASE: Duration = Duration::from_secs(1);
 /// Starts a run in a process and kills it, while another process has a runner. Returns the attempt
 /// that started, and that of the runner within three leases, with its time since the kill.
 async fn after_a_kill(on_crash: &str) -> (String, Option<(String, Duration)>) {
-    let server = RedisServer::start();
+    let server = redis();
     let mut dead = Worker::spawn(WORKER, &[server.url()]).await;
     let mut alive = Worker::spawn(WORKER, &[server.url()]).await;
     dead.send(&format!("runner report {} {on_crash}", LEASE.as_millis()));

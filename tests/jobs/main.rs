@@ -18,6 +18,8 @@ use std::time::{Duration, SystemTime};
 
 use dlock_runtime::scheduled::{Schedule, Tick};
 use dlock_runtime::{Error, LockManager};
+use dlock_tests::RedisServer;
+use dlock_tests::acl::{WITH_JOBS, documented_besides};
 
 const LONG: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
@@ -25,6 +27,17 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Returns the number of ticks of a test that is longer in the long form.
 fn ticks_of_a_run(short: u64) -> u64 {
     std::env::var("DLOCK_TICKS").map_or(short, |ticks| ticks.parse().expect("DLOCK_TICKS is a number"))
+}
+
+/// Starts a server, whose user has the permissions that the guide names for jobs.
+fn redis() -> RedisServer {
+    permitted(RedisServer::start())
+}
+
+/// Gives the user of a server the permissions that the guide names for jobs.
+fn permitted(server: RedisServer) -> RedisServer {
+    server.allow(documented_besides(WITH_JOBS));
+    server
 }
 
 async fn in_memory() -> LockManager {

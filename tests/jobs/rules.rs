@@ -4,9 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use dlock_runtime::scheduled::{FailedRun, RunOutcome, Schedule};
 use dlock_runtime::{Error, LockManager};
-use dlock_tests::RedisServer;
 
-use super::{every, in_memory, run};
+use super::{every, in_memory, redis, run};
 
 /// A period of which no test sees the end.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -15,7 +14,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 async fn on_each_store(test: impl AsyncFn(LockManager, LockManager)) {
     let memory = in_memory().await;
     test(memory.clone(), memory).await;
-    let server = RedisServer::start();
+    let server = redis();
     let connect = async || LockManager::connect(&server.url()).await.expect("the server takes managers");
     test(connect().await, connect().await).await;
 }
@@ -147,7 +146,7 @@ async fn slots_of_a_caller_only_increase() {
 
 #[tokio::test]
 async fn a_tick_costs_one_round_trip_elsewhere_and_two_here() {
-    let server = RedisServer::start();
+    let server = redis();
     let connect = async || LockManager::connect(&server.url()).await.expect("the server takes managers");
     let (a, b) = (connect().await, connect().await);
     let scripts = || server.command_count("eval") + server.command_count("evalsha");

@@ -199,6 +199,7 @@ impl Leadership {
     }
 
     /// Returns a watch of the process that leads.
+    #[must_use]
     pub fn watch(&self) -> LeaderWatch {
         LeaderWatch::new(self.manager.clone(), self.key.clone())
     }

@@ -85,6 +85,6 @@ impl Term {
     /// the next await of the body.
     pub async fn resign(&self) {
         self.election.request_resignation();
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

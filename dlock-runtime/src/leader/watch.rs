@@ -16,12 +16,21 @@ use crate::manager::LockManager;
 pub struct LeaderWatch {
     manager: LockManager,
     key: Result<LockKey>,
-    reported: Option<Option<String>>,
+    /// The last reported leader.
+    reported: Reported,
+}
+
+/// What a watch has reported.
+#[derive(Debug, PartialEq, Eq)]
+enum Reported {
+    Nothing,
+    /// The manager that leads, if one does.
+    Leader(Option<String>),
 }
 
 impl LeaderWatch {
     pub(super) fn new(manager: LockManager, key: Result<LockKey>) -> Self {
-        Self { manager, key, reported: None }
+        Self { manager, key, reported: Reported::Nothing }
     }
 
     /// Waits until another process leads, and returns the [ID](LockManager::id) of its manager, or
@@ -49,8 +58,9 @@ impl LeaderWatch {
             changes.borrow_and_update();
             let info = self.manager.inspect(key.clone()).await?;
             let leader = info.and_then(|info| info.holder().map(str::to_owned));
-            if self.reported.as_ref() != Some(&leader) {
-                self.reported = Some(leader.clone());
+            let reported = Reported::Leader(leader.clone());
+            if self.reported != reported {
+                self.reported = reported;
                 return Ok(leader);
             }
             tokio::select! {

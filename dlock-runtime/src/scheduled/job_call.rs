@@ -36,7 +36,7 @@ pub(super) struct JobCall {
 
 /// The decision about a tick.
 #[derive(Debug)]
-pub(super) enum Begun {
+pub(super) enum TickDecision {
     /// It runs here.
     Run(JobExecution),
     /// It does not run here.
@@ -69,15 +69,15 @@ impl JobCall {
     /// # Errors
     ///
     /// As [`Job::run`].
-    pub(super) async fn begin_current(&self, waits_for_missed: bool) -> Result<Begun> {
+    pub(super) async fn begin_current(&self, waits_for_missed: bool) -> Result<TickDecision> {
         let engine = self.job.manager.engine();
         for _ in 0..LONGEST_CORRECTION {
             let now = self.job.manager.server_clock().now(engine);
             let Some(kind) = self.tick_at(now, waits_for_missed)? else { break };
-            match self.try_begin(kind).await? {
-                Some(begun) => return Ok(begun),
-                None => continue, // the reply has corrected the clock
+            if let Some(begun) = self.try_begin(kind).await? {
+                return Ok(begun);
             }
+            // The reply has corrected the clock.
         }
         let reason = "the server's clock does not keep still, or the schedule has no tick".into();
         Err(Error::Unavailable { key: Some(self.key.clone()), reason })
@@ -88,7 +88,7 @@ impl JobCall {
     }
 
     /// Begins a given slot.
-    pub(super) async fn begin(&self, kind: BeginKind) -> Result<Begun> {
+    pub(super) async fn begin(&self, kind: BeginKind) -> Result<TickDecision> {
         let begun = self.try_begin(kind).await?;
         begun.ok_or_else(|| unusable(&self.key))
     }
@@ -107,7 +107,7 @@ impl JobCall {
 
     /// Asks the store, again while an active run must end first. Returns `None` if, by the server's
     /// clock, the call belongs to another tick.
-    async fn try_begin(&self, kind: BeginKind) -> Result<Option<Begun>> {
+    async fn try_begin(&self, kind: BeginKind) -> Result<Option<TickDecision>> {
         let engine = self.job.manager.engine();
         let owner = engine.tokens.next();
         let mut undo = UndoRun { call: self, owner, is_armed: false };
@@ -135,16 +135,16 @@ impl JobCall {
                     engine.backend.sleep(WAIT_INTERVAL).await;
                     continue;
                 }
-                BeginReply::Missed { since } => Begun::Missed { since, slot: slot_of(kind) },
+                BeginReply::Missed { since } => TickDecision::Missed { since, slot: slot_of(kind) },
                 BeginReply::Skip(SkipReason::Ahead) => {
                     let problem = "the slot is more than one day ahead of the server's clock";
                     return Err(crate::config::config("slot", problem));
                 }
                 BeginReply::Skip(reason) => {
                     telemetry::job_skipped(&self.key, reason_text(reason));
-                    Begun::Skipped { slot: slot_of(kind), reason, is_requested: before.is_requested }
+                    TickDecision::Skipped { slot: slot_of(kind), reason, is_requested: before.is_requested }
                 }
-                BeginReply::Run(grant) => Begun::Run(self.execution(kind, owner, grant, sent)),
+                BeginReply::Run(grant) => TickDecision::Run(self.execution(kind, owner, grant, sent)),
             }));
         }
     }

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::protocol::job::begin::{BeginKind, CrashedRun, SkipReason};
 use crate::protocol::job::job_record::JobRecord;
 use crate::scheduled::catch_up::CatchUp;
-use crate::scheduled::job_call::{Begun, JobCall, JobExecution};
+use crate::scheduled::job_call::{JobCall, JobExecution, TickDecision};
 use crate::scheduled::tick::Tick;
 
 /// A body, which is called once per run. Its error is a text.
@@ -32,7 +32,7 @@ pub(super) struct JobRunner {
 
 /// The next event of a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum RunnerEvent {
     Tick,
     Check,
 }
@@ -65,36 +65,47 @@ impl JobRunner {
         let mut last_tick = this.now();
         let mut next_check = this.now() + this.check_interval();
         loop {
-            let (next, at) = match this.next_tick(last_tick) {
-                Some((tick, at)) if at <= next_check => {
-                    last_tick = last_tick.max(tick);
-                    (Next::Tick, at)
-                }
-                _ => (Next::Check, next_check),
+            last_tick = this.not_ahead(last_tick);
+            let (event, at, tick) = match this.next_tick(last_tick) {
+                Some((tick, at)) if at <= next_check => (RunnerEvent::Tick, at, tick),
+                _ => (RunnerEvent::Check, next_check, last_tick),
             };
             tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => break,
                 Some(ended) = tasks.join_next() => {
                     ended.unwrap_or(Ok(()))?;
-                    if next == Next::Tick {
-                        last_tick = this.now().min(last_tick.saturating_sub(1));
-                    }
-                    continue;
+                    continue; // it may have corrected the clock
                 }
                 () = this.sleep_until(at) => {}
             }
             if this.call.job.manager.engine().is_closed() {
                 return Err(Error::Shutdown { key: Some(this.call.key.clone()) });
             }
-            match next {
-                Next::Tick => tasks.spawn(Arc::clone(&this).on_tick(stop.clone())),
-                Next::Check => tasks.spawn(Arc::clone(&this).on_check(stop.clone())),
-            };
+            if event == RunnerEvent::Tick {
+                tasks.spawn(Arc::clone(&this).on_tick(stop.clone()));
+                // Ticks that passed while this process was frozen are not asked for one by one.
+                last_tick = tick.max(this.last_tick_before_now());
+            } else {
+                tasks.spawn(Arc::clone(&this).on_check(stop.clone()));
+            }
             next_check = this.now() + this.check_interval();
         }
         while tasks.join_next().await.is_some() {}
         Ok(())
+    }
+
+    /// Returns `last_tick`, or now if the clock was corrected to long before that tick.
+    fn not_ahead(&self, last_tick: u64) -> u64 {
+        let now = self.now();
+        let early = self.call.schedule.checked(now).map(|calendar| calendar.early_of(last_tick));
+        let early = u64::try_from(early.unwrap_or_default().as_millis()).unwrap_or_default();
+        if last_tick > now + early { now } else { last_tick }
+    }
+
+    fn last_tick_before_now(&self) -> u64 {
+        let calendar = self.call.schedule.checked(self.now());
+        calendar.ok().and_then(|calendar| calendar.last_before(self.now())).unwrap_or_default()
     }
 
     /// Returns the first tick after `last`, and when this runner asks for it.
@@ -154,9 +165,9 @@ impl JobRunner {
         let mut waits_for_missed = catches_up;
         while !*stop.borrow() {
             match passing(self.call.begin_current(waits_for_missed).await)? {
-                Some(Begun::Missed { since, slot }) => {
-                    if self.run_missed(since, slot, &stop).await? {
-                        waits_for_missed = false;
+                Some(TickDecision::Missed { since, slot }) => {
+                    waits_for_missed = !self.run_missed(since, slot, &stop).await?;
+                    if !waits_for_missed {
                         continue;
                     }
                 }
@@ -181,8 +192,10 @@ impl JobRunner {
                 return Ok(false);
             }
             match passing(self.call.begin(BeginKind::Missed { slot }).await)? {
-                Some(Begun::Run(execution)) => drop(self.run_body(execution).await),
-                Some(Begun::Skipped { reason: SkipReason::Running { .. }, .. }) | None => return Ok(false),
+                Some(TickDecision::Run(execution)) => drop(self.run_body(execution).await),
+                Some(TickDecision::Skipped { reason: SkipReason::Running { .. }, .. }) | None => {
+                    return Ok(false);
+                }
                 Some(_) => {}
             }
         }
@@ -204,7 +217,7 @@ impl JobRunner {
 
     async fn run_requested(&self, is_requested: bool) -> Result<()> {
         if is_requested
-            && let Some(Begun::Run(execution)) = passing(self.call.begin(BeginKind::Requested).await)?
+            && let Some(TickDecision::Run(execution)) = passing(self.call.begin(BeginKind::Requested).await)?
         {
             let _ = self.run_body(execution).await;
         }
@@ -213,25 +226,25 @@ impl JobRunner {
 
     /// Runs a tick, and again while it may be repeated. If another replica runs it, checks that
     /// replica once per lease.
-    async fn follow(&self, mut begun: Begun, stop: &watch::Receiver<bool>) -> Result<()> {
+    async fn follow(&self, mut begun: TickDecision, stop: &watch::Receiver<bool>) -> Result<()> {
         let retries = self.call.schedule.retries();
         let reruns = self.call.schedule.on_crash == CrashedRun::Rerun;
         loop {
             let (slot, pause) = match begun {
-                Begun::Run(execution) => {
+                TickDecision::Run(execution) => {
                     let tick = execution.tick;
                     match self.run_body(execution).await {
                         Err(_) if tick.attempt() <= retries => (tick.slot(), RETRY_MILLIS),
                         _ => return Ok(()),
                     }
                 }
-                Begun::Skipped { slot, reason: SkipReason::Running { lease_left }, .. }
+                TickDecision::Skipped { slot, reason: SkipReason::Running { lease_left }, .. }
                     if slot > 0 && (reruns || retries > 0) =>
                 {
                     (slot, lease_left + 1)
                 }
-                Begun::Skipped { is_requested, .. } => return self.run_requested(is_requested).await,
-                Begun::Missed { .. } => return Ok(()),
+                TickDecision::Skipped { is_requested, .. } => return self.run_requested(is_requested).await,
+                TickDecision::Missed { .. } => return Ok(()),
             };
             self.pause(Duration::from_millis(pause), stop).await;
             if *stop.borrow() {
@@ -239,7 +252,7 @@ impl JobRunner {
             }
             begun = match passing(self.call.begin(again(slot)).await)? {
                 Some(begun) => begun,
-                None => Begun::Skipped {
+                None => TickDecision::Skipped {
                     slot,
                     reason: SkipReason::Running { lease_left: RETRY_MILLIS },
                     is_requested: false,

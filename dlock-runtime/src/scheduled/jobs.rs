@@ -48,7 +48,7 @@ pub(super) const JOBS_OFF: &str = "DLOCK_JOBS_OFF";
 #[must_use = "jobs do not run until `run_until` is awaited"]
 pub struct Jobs {
     manager: LockManager,
-    jobs: Vec<RunnerJob>,
+    entries: Vec<RunnerJob>,
     grace: Duration,
 }
 
@@ -61,7 +61,7 @@ struct RunnerJob {
 impl Jobs {
     /// Returns a runner without jobs.
     pub fn new(manager: LockManager) -> Self {
-        Self { manager, jobs: Vec::new(), grace: Duration::from_secs(30) }
+        Self { manager, entries: Vec::new(), grace: Duration::from_secs(30) }
     }
 
     /// Adds a job. A body that panics has failed, and the runner continues.
@@ -77,7 +77,7 @@ impl Jobs {
             let run = body(tick);
             Box::pin(async move { run.await.map(drop).map_err(|error| error.to_string()) })
         });
-        self.jobs.push(RunnerJob { name: name.to_owned(), schedule, body });
+        self.entries.push(RunnerJob { name: name.to_owned(), schedule, body });
         self
     }
 
@@ -137,7 +137,7 @@ impl Jobs {
     fn checked(self, off: &str) -> Result<Vec<JobRunner>> {
         let mut names = BTreeSet::new();
         let mut runners = Vec::new();
-        for RunnerJob { name, schedule, body } in self.jobs {
+        for RunnerJob { name, schedule, body } in self.entries {
             if !names.insert(name.clone()) {
                 let problem = format!("two jobs of this runner have the name `{name}`: give each its own");
                 return Err(config("jobs", problem));
@@ -153,7 +153,7 @@ impl Jobs {
 
 impl fmt::Debug for Jobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.jobs.iter().map(|job| &job.name).collect::<Vec<_>>();
+        let names = self.entries.iter().map(|job| &job.name).collect::<Vec<_>>();
         f.debug_struct("Jobs").field("jobs", &names).finish_non_exhaustive()
     }
 }

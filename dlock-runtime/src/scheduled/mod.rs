@@ -39,7 +39,7 @@ use crate::key::{IntoLockKey, LockKey, MARKER, Name};
 use crate::manager::LockManager;
 use crate::protocol::job::begin::BeginKind;
 use crate::protocol::job::job_record::JobRecord;
-use crate::scheduled::job_call::{Begun, JobCall};
+use crate::scheduled::job_call::{JobCall, TickDecision};
 use crate::scheduled::operation::{JobAnswer, JobOperation, JobReply, JobRequest, decode};
 
 pub use crate::protocol::job::begin::{CrashedRun, Overlap};
@@ -175,13 +175,13 @@ impl Job {
         self.run_begun(call.begin(kind).await?, body).await
     }
 
-    async fn run_begun<T, E, F>(&self, begun: Begun, body: F) -> Result<Option<T>, E>
+    async fn run_begun<T, E, F>(&self, begun: TickDecision, body: F) -> Result<Option<T>, E>
     where
         F: AsyncFnOnce(Tick) -> Result<T, E>,
         E: From<Error> + Display,
     {
         match begun {
-            Begun::Run(run) => run.body(body).await.map(Some),
+            TickDecision::Run(run) => run.body(body).await.map(Some),
             _ => Ok(None),
         }
     }
