@@ -69,7 +69,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the start of the next second of the wall clock, so that no timer fires between two ticks.
+/// Returns the start of the next second of the wall clock, so that no timer fires between ticks.
 fn next_second() -> tokio::time::Instant {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     tokio::time::Instant::now() + Duration::from_millis(1_000 - u64::from(since_epoch.subsec_millis()))

@@ -173,9 +173,9 @@ If it starts with `-`, write `--` before it: dlock inspect URL -- -7
 
 Exit code   doctor                            inspect      release                    idem get            idem resolve
     0       nothing worse than a note         it is held   it was held, and is free   there is a record   it is resolved
-    1       a warning or a danger was found   it is free   it was not held            there is none       there was nothing to resolve
-  jobs: 0 if the job has a record, 1 if it has none
+    1       a warning or a danger was found   it is free   it was not held            there is none       nothing to resolve
     2       no server was reachable, or the arguments are invalid; idem resolve: the call is running
+  jobs: 0 if the job has a record, 1 if it has none
 ";
 
 #[cfg(test)]

@@ -15,13 +15,13 @@ use crate::guard::{answered, usable};
 #[cfg(feature = "idempotent")]
 use crate::idempotent::{Duplicates, FingerprintSecrets};
 use crate::key::IntoLockKey;
-use crate::leader::Elections;
+use crate::leader::elections::Elections;
 use crate::lock::Lock;
 use crate::lock_info::LockInfo;
 use crate::options::Options;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 #[cfg(feature = "scheduled")]
-use crate::scheduled::ServerClock;
+use crate::scheduled::server_clock::ServerClock;
 use crate::timer;
 
 /// Owns the connections and the engine for all locks of a process.

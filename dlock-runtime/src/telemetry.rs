@@ -329,30 +329,30 @@ pub(crate) fn term_ended(key: &LockKey, term: u64) {
 
 /// Records that a tick of a job runs here.
 #[cfg(feature = "scheduled")]
-pub(crate) fn job_started(key: &LockKey, tick: &crate::scheduled::Tick) {
+pub(crate) fn job_started(key: &LockKey, slot: u64, attempt: u32) {
     tracing::info!(
         name: "dlock.job_started",
         target: "dlock",
-        { lock.key = shown(key), job.slot = tick.slot(), job.attempt = tick.attempt() },
+        { lock.key = shown(key), job.slot = slot, job.attempt = attempt },
         "dlock.job_started"
     );
 }
 
 /// Records that the body of a job has ended.
 #[cfg(feature = "scheduled")]
-pub(crate) fn job_finished(key: &LockKey, tick: &crate::scheduled::Tick, outcome: &str, error: &str) {
+pub(crate) fn job_finished(key: &LockKey, slot: u64, outcome: &str, error: &str) {
     if error.is_empty() {
         tracing::info!(
             name: "dlock.job_finished",
             target: "dlock",
-            { lock.key = shown(key), job.slot = tick.slot(), job.outcome = outcome },
+            { lock.key = shown(key), job.slot = slot, job.outcome = outcome },
             "dlock.job_finished"
         );
     } else {
         tracing::warn!(
             name: "dlock.job_finished",
             target: "dlock",
-            { lock.key = shown(key), job.slot = tick.slot(), job.outcome = outcome, job.error = error },
+            { lock.key = shown(key), job.slot = slot, job.outcome = outcome, job.error = error },
             "dlock.job_finished"
         );
     }

@@ -19,7 +19,7 @@
 //!                                        resigned, and another process contends
 //! ```
 
-mod elections;
+pub(crate) mod elections;
 mod term;
 mod watch;
 
@@ -37,7 +37,6 @@ use crate::lock::Lock;
 use crate::manager::LockManager;
 use crate::telemetry;
 
-pub(crate) use elections::Elections;
 pub use term::Term;
 pub use watch::LeaderWatch;
 

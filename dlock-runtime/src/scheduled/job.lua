@@ -1,6 +1,7 @@
 -- The record of a scheduled job. It is a hash:
---   k first seen  s last slot that started  a its attempt  t its state: R running, D done, F failed,
---   L lost, U not started  sk last slot that was skipped  co slot up to which missed ones are counted
+--   k first seen  s last slot that started  a its attempt  t its state: R running, D done,
+--   F failed, L lost, U not started  sk last slot that was skipped
+--   co slot up to which missed ones are counted
 --   o owner of the active run  rs its slot  rq 1 if requested  st started  le end of its lease
 --   x 1 if cancelled  nd its process  en owner of the run that ended last  w slot that waits
 --   rr time of the request to run now  p 1 if paused  cr runs  cf failures  cs skips  cm missed
@@ -12,7 +13,7 @@
 -- -> {time, ..}, see scheduled/operation.rs
 local FIELDS = {'k', 's', 'a', 't', 'sk', 'co', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'rr',
   'p', 'cr', 'cf', 'cs', 'cm', 'sp', 'ok', 'os', 'hn'}
-local HISTORY, FURTHEST_AHEAD = 50, 86400000
+local HISTORY, FURTHEST_AHEAD, LONGEST_EARLY = 50, 86400000, 10000
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -119,11 +120,13 @@ if ARGV[2] == 'request' then
 end
 
 if ARGV[2] == 'reset' then
+  local slot = int('s')
+  local is_early = slot > now and slot <= now + LONGEST_EARLY
   for _, field in ipairs({'s', 'a', 't', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'rr', 'sp'}) do
     if r[field] then set(field, nil) end
   end
   set('k', now)
-  set('sk', now)
+  set('sk', is_early and slot or now)
   set('co', now)
   return reply('owner')
 end

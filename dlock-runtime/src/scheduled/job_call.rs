@@ -15,17 +15,17 @@ use crate::protocol::deadline::BootInstant;
 use crate::protocol::job::begin::{BeginKind, BeginReply, BeginRequest, RunGrant, SkipReason};
 use crate::protocol::job::job_record::{FinishRequest, OwnerReply, RunResult};
 use crate::scheduled::job_lease::JobLease;
+use crate::scheduled::job_store::{JobStore, SHORTEST_TTL, record_name, unusable};
 use crate::scheduled::operation::{JobAnswer, JobOperation, JobRequest, RecordBefore, decode, unstarted};
 use crate::scheduled::schedule::Schedule;
 use crate::scheduled::tick::Tick;
-use crate::scheduled::{Job, SHORTEST_TTL, record_name, unusable};
 use crate::telemetry;
 use crate::token::Token;
 
 /// A job and a schedule that were checked.
 #[derive(Clone, Debug)]
 pub(super) struct JobCall {
-    pub(super) job: Job,
+    pub(super) store: JobStore,
     pub(super) schedule: Schedule,
     pub(super) key: LockKey,
     pub(super) record: Name,
@@ -46,11 +46,11 @@ pub(super) enum TickDecision {
 }
 
 impl JobCall {
-    pub(super) fn new(job: &Job, schedule: &Schedule) -> Result<Self> {
-        let key = job.checked_key()?.clone();
-        let engine = job.manager.engine();
+    pub(super) fn new(store: &JobStore, schedule: &Schedule) -> Result<Self> {
+        let key = store.checked_key()?.clone();
+        let engine = store.manager.engine();
         engine.uses(key.namespace());
-        let now = job.manager.server_clock().now(engine);
+        let now = store.manager.server_clock().now(engine);
         let calendar = schedule.checked(now)?;
         let period = u64::try_from(calendar.period_at(now).as_millis()).unwrap_or(u64::MAX);
         Ok(Self {
@@ -59,7 +59,7 @@ impl JobCall {
             key,
             lease: schedule.lease.unwrap_or(engine.lease),
             ttl: period.saturating_mul(3).max(SHORTEST_TTL),
-            job: job.clone(),
+            store: store.clone(),
             schedule: schedule.clone(),
         })
     }
@@ -68,11 +68,11 @@ impl JobCall {
     ///
     /// # Errors
     ///
-    /// As [`Job::run`].
+    /// As [`Job::run`](crate::scheduled::Job::run).
     pub(super) async fn begin_current(&self, waits_for_missed: bool) -> Result<TickDecision> {
-        let engine = self.job.manager.engine();
+        let engine = self.store.manager.engine();
         for _ in 0..LONGEST_CORRECTION {
-            let now = self.job.manager.server_clock().now(engine);
+            let now = self.store.manager.server_clock().now(engine);
             let Some(kind) = self.tick_at(now, waits_for_missed)? else { break };
             if let Some(begun) = self.try_begin(kind).await? {
                 return Ok(begun);
@@ -108,7 +108,7 @@ impl JobCall {
     /// Asks the store, again while an active run must end first. Returns `None` if, by the server's
     /// clock, the call belongs to another tick.
     async fn try_begin(&self, kind: BeginKind) -> Result<Option<TickDecision>> {
-        let engine = self.job.manager.engine();
+        let engine = self.store.manager.engine();
         let owner = engine.tokens.next();
         let mut undo = UndoRun { call: self, owner, is_armed: false };
         let request = JobRequest::Begin(self.request(kind, owner));
@@ -124,7 +124,7 @@ impl JobCall {
                 }
             };
             undo.is_armed = false;
-            self.job.manager.server_clock().learn(engine, reply.now);
+            self.store.manager.server_clock().learn(engine, reply.now);
             let JobAnswer::Begin { reply: begun, before } = reply.answer else {
                 return Err(unusable(&self.key));
             };
@@ -153,7 +153,7 @@ impl JobCall {
         BeginRequest {
             kind,
             owner,
-            node: self.job.manager.id(),
+            node: self.store.manager.id(),
             spec: self.spec.clone(),
             lease: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
             overlap: self.schedule.overlap,
@@ -184,13 +184,13 @@ impl JobCall {
         let tick = Tick { slot, attempt: grant.attempt, missed, is_requested };
         let terms = (self.lease, self.schedule.max_hold);
         let of = (&self.key, &self.record);
-        let lease = JobLease::start(&self.job.manager, of, owner, terms, self.ttl, sent);
+        let lease = JobLease::start(&self.store.manager, of, owner, terms, self.ttl, sent);
         let counts = matches!(kind, BeginKind::Tick { .. }).then_some((counted, missed));
-        telemetry::job_started(&self.key, &tick);
+        telemetry::job_started(&self.key, slot, grant.attempt);
         if missed > 0 {
             telemetry::job_missed(&self.key, missed);
         }
-        let active = self.job.manager.engine().active_call();
+        let active = self.store.manager.engine().active_call();
         JobExecution { lease, tick, counts, is_ended: false, _active: active }
     }
 }
@@ -204,7 +204,7 @@ struct UndoRun<'a> {
 
 impl Drop for UndoRun<'_> {
     fn drop(&mut self) {
-        let engine = self.call.job.manager.engine();
+        let engine = self.call.store.manager.engine();
         if !self.is_armed || engine.is_forked() {
             return;
         }
@@ -255,7 +255,7 @@ impl JobExecution {
     /// Reports the end. Without a reply, it is sent in the background.
     async fn finish(&mut self, result: RunResult, error: &str) {
         self.lease.end();
-        telemetry::job_finished(&self.lease.key, &self.tick, result_text(result), error);
+        telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(result), error);
         let operation = self.lease.operation(self.end_request(result, error));
         let reply = self.lease.manager.engine().call(&self.lease.record, &operation).await;
         if self.is_ended {
@@ -297,7 +297,7 @@ impl Drop for JobExecution {
         } else {
             "the call was dropped before its end"
         };
-        telemetry::job_finished(&self.lease.key, &self.tick, result_text(RunResult::Failed), problem);
+        telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(RunResult::Failed), problem);
         let operation = self.lease.operation(self.end_request(RunResult::Failed, problem));
         self.send_in_background(operation);
     }

@@ -79,7 +79,7 @@ impl JobRunner {
                 }
                 () = this.sleep_until(at) => {}
             }
-            if this.call.job.manager.engine().is_closed() {
+            if this.call.store.manager.engine().is_closed() {
                 return Err(Error::Shutdown { key: Some(this.call.key.clone()) });
             }
             if event == RunnerEvent::Tick {
@@ -125,7 +125,7 @@ impl JobRunner {
     }
 
     fn now(&self) -> u64 {
-        let manager = &self.call.job.manager;
+        let manager = &self.call.store.manager;
         manager.server_clock().now(manager.engine())
     }
 
@@ -141,7 +141,7 @@ impl JobRunner {
     /// Runs what is left from before the start: missed ticks, a tick that failed or crashed, and a
     /// requested run.
     async fn on_start(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
-        let Some(record) = passing(self.call.job.read().await)?.flatten() else { return Ok(()) };
+        let Some(record) = passing(self.call.store.read().await)?.flatten() else { return Ok(()) };
         let now = self.now();
         let since = record.decided().max(record.known.unwrap_or(now));
         if self.call.schedule.catch_up != CatchUp::None {
@@ -153,7 +153,7 @@ impl JobRunner {
 
     /// Runs a requested run, and a tick whose process crashed.
     async fn on_check(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
-        let Some(record) = passing(self.call.job.read().await)?.flatten() else { return Ok(()) };
+        let Some(record) = passing(self.call.store.read().await)?.flatten() else { return Ok(()) };
         self.repeat(&record, &stop).await?;
         self.run_requested(record.request.is_some()).await
     }

@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::manager::LockManager;
 use crate::scheduled::job_call::JobCall;
 use crate::scheduled::job_runner::{Body, JobRunner};
+use crate::scheduled::job_store::JobStore;
 use crate::scheduled::schedule::Schedule;
 use crate::scheduled::tick::Tick;
 
@@ -142,7 +143,7 @@ impl Jobs {
                 let problem = format!("two jobs of this runner have the name `{name}`: give each its own");
                 return Err(config("jobs", problem));
             }
-            let call = JobCall::new(&self.manager.job(&name), &schedule)?;
+            let call = JobCall::new(&JobStore::new(&self.manager, &name), &schedule)?;
             if !off.split(',').any(|off| off.trim() == name) {
                 runners.push(JobRunner::new(call, body));
             }

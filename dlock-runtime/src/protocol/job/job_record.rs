@@ -7,6 +7,9 @@ use crate::token::Token;
 /// The maximum number of runs in the history of a job.
 pub(crate) const HISTORY: usize = 50;
 
+/// How long before its time a slot may start, in milliseconds.
+const LONGEST_EARLY: u64 = 10_000;
+
 /// The record of one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JobRecord {
@@ -174,12 +177,13 @@ impl JobRecord {
         self.request = Some(now);
     }
 
-    /// Forgets the slots, so that slots up to `now` neither start nor count as missed. A run that
-    /// is active is forgotten: its end changes nothing.
+    /// Forgets the slots, so that slots up to `now` neither start nor count as missed, and neither
+    /// does one that started early. A run that is active is forgotten: its end changes nothing.
     pub(crate) fn reset(&mut self, now: u64) {
+        let is_early = self.slot > now && self.slot <= now + LONGEST_EARLY;
         *self = Self {
             known: Some(now),
-            skipped: now,
+            skipped: if is_early { self.slot } else { now },
             counted: now,
             is_paused: self.is_paused,
             counters: self.counters,

@@ -309,3 +309,15 @@ fn a_run_that_did_not_start_is_given_back() {
     assert_eq!(started(record.begin(10_003, &tick(2, 10_000))).attempt, 1);
     assert_eq!((record.counters.runs, record.history.len()), (1, 0));
 }
+
+#[test]
+fn reset_keeps_a_slot_that_started_early() {
+    let mut record = JobRecord::default();
+    started(record.begin(15_500, &tick(1, 20_000)));
+    ended(&mut record, 15_501, 1, RunResult::Succeeded);
+
+    record.reset(15_502);
+
+    let late = record.begin(20_000, &tick(2, 20_000));
+    assert!(matches!(late, BeginReply::Skip(SkipReason::Late { .. })), "{late:?}");
+}
