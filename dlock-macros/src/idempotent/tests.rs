@@ -64,6 +64,58 @@ fn a_call_with_most_parameters_expands_to_this() {
     assert_eq!(expanded.to_string(), expected.to_string());
 }
 
+/// Returns `true` if the attribute refuses a function with these arguments.
+fn is_refused(attribute: &str, arguments: &str) -> bool {
+    let item = format!("async fn f({arguments}) -> Result<u8, E> {{ Ok(7) }}");
+    let tokens = |text: &str| text.parse().expect("tokens");
+    idempotent(tokens(attribute), tokens(&item)).to_string().contains("compile_error")
+}
+
+#[test]
+fn a_key_of_one_value_needs_a_scope() {
+    assert!(is_refused(r#"key = "a:<id>""#, "id: u8"));
+    assert!(is_refused(r#"key = "a:<REGION>:<id>""#, "id: u8"));
+    assert!(is_refused("key = id", "id: u8"));
+    assert!(is_refused("key = req.id.to_string()", "req: Req"));
+    for given in
+        [r#"key = "a:<id>", scope = user"#, r#"key = "a:<id>", scope = everyone"#, r#"key = "a:<user>:<id>""#]
+    {
+        assert!(!is_refused(given, "id: u8, user: u8"), "{given}");
+    }
+    assert!(!is_refused(r#"key = "nightly""#, ""), "a constant is not chosen by a client");
+}
+
+#[test]
+fn a_detached_body_owns_its_arguments() {
+    for borrowed in ["a: &str", "a: Cow<'_, str>", "a: Vec<&'a u8>", "&self", "&mut self", "self: &Arc<Self>"]
+    {
+        assert!(is_refused(r#"key = "k""#, borrowed), "{borrowed}");
+        assert!(!is_refused(r#"key = "k", detached = false"#, borrowed), "{borrowed}");
+    }
+    for owned in ["a: String", "a: &'static str", "self", "self: Arc<Self>", "a: Cow<'static, str>"] {
+        assert!(!is_refused(r#"key = "k""#, owned), "{owned}");
+    }
+}
+
+#[test]
+fn an_argument_that_nothing_compares_is_questioned() {
+    let questions = |attribute: &str| {
+        let item = quote!(
+            async fn f(user: u8, req: Req, _unused: u8) -> Result<u8, E> {
+                Ok(7)
+            }
+        );
+        let expanded = idempotent(attribute.parse().expect("tokens"), item).to_string();
+        expanded.matches("unfingerprinted_argument").count()
+    };
+
+    assert_eq!(questions(r#"key = "a:<user>:<req>""#), 0);
+    assert_eq!(questions(r#"key = "a:<user>:<req.id>""#), 1, "the key uses a part of `req`");
+    assert_eq!(questions(r#"key = "a:<req.id>", scope = user"#), 1, "the scope is a part of the key");
+    assert_eq!(questions(r#"key = "a:<user>:<req.id>", fingerprint = req.amount"#), 0);
+    assert_eq!(questions(r#"key = "a:<user>:<req.id>", fingerprint = none"#), 0);
+}
+
 #[test]
 fn a_refused_attribute_leaves_the_item_unchanged() {
     let item = quote!(

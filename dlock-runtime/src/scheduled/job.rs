@@ -70,8 +70,8 @@ impl Job {
     /// The error of the body, after it is recorded. Converted to `E`:
     ///
     /// - [`Error::Lost`] if the lease was lost while the body ran, after `max_hold`, or with
-    ///   [`LossCause::Cancelled`](crate::LossCause::Cancelled) if a newer tick replaced it. The body
-    ///   was dropped.
+    ///   [`LossCause::Cancelled`](crate::LossCause::Cancelled) if a newer tick replaced it. The
+    ///   body was dropped.
     /// - [`Error::Unavailable`] if the server is unavailable at the start. The body did not run.
     /// - [`Error::Config`] if the schedule is invalid, or over a quorum; [`Error::InvalidKey`];
     ///   [`Error::Shutdown`].
@@ -208,9 +208,9 @@ impl Job {
 
     /// Requests a run at once, in addition to the schedule.
     ///
-    /// A [`Jobs`](crate::scheduled::Jobs) runner of any replica carries it out, within one lease or at the next tick. It
-    /// changes neither the last slot nor the number of missed ticks, and runs even if the job is
-    /// paused.
+    /// A [`Jobs`](crate::scheduled::Jobs) runner of any replica carries it out, within one lease or
+    /// at the next tick. It changes neither the last slot nor the number of missed ticks, and runs
+    /// even if the job is paused.
     ///
     /// # Errors
     ///

@@ -97,10 +97,14 @@ impl Jobs {
     ///
     /// # Errors
     ///
-    /// Before any job runs: [`Error::Config`](crate::Error::Config) if a schedule is invalid, if two jobs have one name,
-    /// or over a quorum; [`Error::InvalidKey`](crate::Error::InvalidKey) if a name is invalid. Later: [`Error::Shutdown`](crate::Error::Shutdown) if
+    /// Before any job runs: [`Error::Config`] if a schedule is invalid, if two jobs have one name,
+    /// or over a quorum; [`Error::InvalidKey`] if a name is invalid. Later: [`Error::Shutdown`] if
     /// the manager is shut down before `shutdown` completes, and errors that another attempt would
     /// not avoid.
+    ///
+    /// [`Error::Config`]: crate::Error::Config
+    /// [`Error::InvalidKey`]: crate::Error::InvalidKey
+    /// [`Error::Shutdown`]: crate::Error::Shutdown
     ///
     /// # Panics
     ///

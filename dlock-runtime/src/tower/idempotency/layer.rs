@@ -285,7 +285,7 @@ impl<F> IdempotencySettings<F> {
     pub(super) fn is_stored(&self, parts: &response::Parts) -> bool {
         match &self.store {
             Some(store) => store(parts),
-            None => stored_response::is_final(parts.status) || stored_response::is_endless(parts),
+            None => stored_response::is_final(parts.status),
         }
     }
 

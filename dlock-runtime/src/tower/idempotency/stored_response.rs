@@ -23,7 +23,8 @@ pub(super) fn is_final(status: StatusCode) -> bool {
     match status.as_u16() {
         // A later request with the same key can succeed.
         401 | 403 | 408 | 409 | 421 | 425 | 429 => false,
-        200..=499 => true,
+        // 101 is an upgrade.
+        101 | 200..=499 => true,
         _ => false,
     }
 }
@@ -169,8 +170,8 @@ mod tests {
         let stored: Vec<u16> =
             (100..600).filter(|code| StatusCode::from_u16(*code).is_ok_and(is_final)).collect();
 
-        assert_eq!(stored.len(), 300 - 7);
-        for forgotten in [101, 401, 403, 408, 409, 421, 425, 429, 500, 503, 599] {
+        assert_eq!(stored.len(), 1 + 300 - 7);
+        for forgotten in [100, 401, 403, 408, 409, 421, 425, 429, 500, 503, 599] {
             assert!(!stored.contains(&forgotten), "{forgotten}");
         }
     }
