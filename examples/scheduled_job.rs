@@ -1,42 +1,36 @@
 // cargo run -p dlock-examples --example scheduled_job
-//! A job that three replicas of a service try to run at every tick: one runs it, and the others
-//! skip it silently.
+//! A job that three replicas of a service call at every tick: one runs it, and the others get
+//! `None`, however short the run is and however late a timer fires.
 //!
-//! The lock allows one run at a time, and `min_hold` keeps it held after a short run, so that a
-//! replica whose timer fires late skips as well. It does not guarantee one run per tick: if that
-//! matters, store the last tick that was done.
+//! The record of the job has the last tick that started, so a tick never starts twice. The example
+//! also shows the history of the job.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dlock_runtime::{Error, LockManager, distributed_lock};
+use dlock_runtime::scheduled::RunOutcome;
+use dlock_runtime::{Error, LockManager, scheduled};
 
 /// One replica of the service. Each has its own manager, as a separate process would.
 struct Replica<'a> {
     name: &'static str,
     locks: LockManager,
-    runs: &'a AtomicU32,
+    runs: &'a AtomicUsize,
 }
 
 impl Replica<'_> {
-    /// Creates the report. `None`: another replica does it.
-    #[distributed_lock(
-        key = "job:nightly-report",
-        on_contended = skip,
-        min_hold = "600ms",
-        max_hold = "10m",
-        manager = self.locks,
-    )]
-    async fn nightly_report(&self) -> Result<Option<String>, Error> {
+    /// Creates the report. `None`: another replica does it, or has done it.
+    #[scheduled(name = "example-report", every = "1s", max_hold = "10m", tick = tick, manager = self.locks)]
+    async fn report(&self) -> Result<Option<String>, Error> {
         self.runs.fetch_add(1, Ordering::SeqCst);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        Ok(Some(format!("{} made the report", self.name)))
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Ok(Some(format!("{} made the report of tick {}", self.name, tick.slot() / 1_000)))
     }
 
     /// Fires the timer of the replica, delayed by `late`.
     async fn tick(&self, late: Duration) -> Result<bool, Error> {
         tokio::time::sleep(late).await;
-        let report = self.nightly_report().await?;
+        let report = self.report().await?;
         match &report {
             Some(report) => println!("  {report}"),
             None => println!("  {} skipped: another replica does it, or has done it", self.name),
@@ -48,16 +42,17 @@ impl Replica<'_> {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let url = dlock_examples::shared_url("scheduled_job");
-    let runs = AtomicU32::new(0);
+    let runs = AtomicUsize::new(0);
     let replica = async |name| {
         let locks = LockManager::connect(&url).await?;
         Ok::<_, Error>(Replica { name, locks, runs: &runs })
     };
     let (a, b, c) = (replica("replica a").await?, replica("replica b").await?, replica("replica c").await?);
+    let job = a.locks.job("example-report");
 
-    // The run of a tick takes 100 ms, and replica c is 300 ms late.
+    // A run takes 1 ms, and replica c is 300 ms late: a lock alone would let it run again.
     let (in_time, late) = (Duration::ZERO, Duration::from_millis(300));
-    let mut timer = tokio::time::interval(Duration::from_secs(1));
+    let mut timer = tokio::time::interval_at(next_second(), Duration::from_secs(1));
     for tick in 1..=3 {
         timer.tick().await;
         println!("tick {tick}:");
@@ -67,6 +62,15 @@ async fn main() -> Result<(), Error> {
         assert_eq!(ran, 1, "one replica runs the job, the others skip it");
         assert_eq!(runs.load(Ordering::SeqCst), tick, "the job ran once more");
     }
-    println!("three ticks, three replicas, three runs");
+
+    let history = job.history(3).await?;
+    assert!(history.len() == 3 && history.iter().all(|run| run.outcome == RunOutcome::Succeeded));
+    println!("three ticks, three replicas, three runs: {} in the history", history.len());
     Ok(())
+}
+
+/// Returns the start of the next second of the wall clock, so that no timer fires between ticks.
+fn next_second() -> tokio::time::Instant {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    tokio::time::Instant::now() + Duration::from_millis(1_000 - u64::from(since_epoch.subsec_millis()))
 }

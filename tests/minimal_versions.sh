@@ -9,7 +9,7 @@ set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
 
-PACKAGES=(dlock-macros dlock-runtime dlock-cli)
+PACKAGES=(dlock-calendar dlock-macros dlock-runtime dlock-cli)
 target=${CARGO_TARGET_DIR:-$PWD/target}/minimal-versions
 copy=$(mktemp -d "${TMPDIR:-/tmp}/dlock-minimal.XXXXXX") || exit 1
 trap 'rm -rf "$copy"' EXIT

@@ -21,6 +21,37 @@ pub(crate) enum Task {
     IdemDone { url: String, key: String, json: String },
     /// Delete the record of an idempotent call.
     IdemForget { url: String, key: String },
+    /// Show or change a scheduled job.
+    Job { url: String, name: String, action: JobAction },
+}
+
+/// What to do with a scheduled job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobAction {
+    /// Show its state and its last runs.
+    Get,
+    /// Skip its ticks.
+    Pause,
+    /// Run its ticks again.
+    Resume,
+    /// Request a run.
+    Run,
+    /// Forget which ticks have started.
+    Reset,
+}
+
+impl JobAction {
+    /// Returns the action of a command, such as `jobs get`.
+    fn of(command: &str) -> Option<Self> {
+        Some(match command.strip_prefix("jobs ")? {
+            "get" => Self::Get,
+            "pause" => Self::Pause,
+            "resume" => Self::Resume,
+            "run" => Self::Run,
+            "reset" => Self::Reset,
+            _ => return None,
+        })
+    }
 }
 
 /// Parses the arguments after the program's name. `url` is the default URL.
@@ -46,15 +77,17 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
         return Err(format!("a command is missing: write {COMMANDS}"));
     }
     let mut command = words.remove(0);
-    if command == "idem" && !words.is_empty() {
-        command = format!("idem {}", words.remove(0));
+    if (command == "idem" || command == "jobs") && !words.is_empty() {
+        command = format!("{command} {}", words.remove(0));
     }
+    let action = JobAction::of(&command);
     let allowed: &[&str] = match &*command {
         "doctor" => &["--json"],
         "inspect" => &[],
         "release" => &["--yes"],
         "idem get" => &[],
         "idem resolve" => &["--forget"],
+        _ if action.is_some() => &[],
         "help" => return Ok(Task::Help),
         other => return Err(no_command(other)),
     };
@@ -69,6 +102,9 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
         return Err(format!("`{command}` has no option `--done`"));
     }
     let (url, key) = url_and_key(&command, words, url)?;
+    if let Some(action) = action {
+        return Ok(Task::Job { url, name: key, action });
+    }
     match &*command {
         "inspect" => Ok(Task::Inspect { url, key }),
         "idem get" => Ok(Task::IdemGet { url, key }),
@@ -159,7 +195,8 @@ fn no_option(command: &str, option: &str) -> String {
     format!("`{command}` has no such option; {hint}")
 }
 
-const COMMANDS: &str = "`dlock doctor URL`, `dlock inspect URL KEY`, `dlock release URL KEY --yes`, `dlock idem get URL KEY`, or `dlock idem resolve URL KEY --done JSON`";
+const COMMANDS: &str = "`dlock doctor URL`, `dlock inspect URL KEY`, `dlock release URL KEY --yes`, `dlock idem get URL KEY`, \
+     `dlock idem resolve URL KEY --done JSON`, or `dlock jobs get URL NAME`";
 
 /// Removes an option with a value, which may start with `-`. Options end at `--`.
 fn take_value(mut words: Vec<String>, option: &str) -> Result<(Vec<String>, Option<String>), String> {
@@ -193,6 +230,9 @@ dlock: a tool for operators of distributed locks in Redis
   dlock idem get [URL] KEY         shows the record of an idempotent call: its state, attempts, steps, and result
   dlock idem resolve [URL] KEY --done JSON | --forget
                                    after a crash: stores the result that later calls get, or lets the call run again
+  dlock jobs get [URL] NAME        shows a scheduled job and its last runs
+  dlock jobs pause | resume | run | reset [URL] NAME
+                                   skips its ticks, runs them again, requests a run, or forgets which ticks have started
 
 URL is the one that your services use, with its options: redis://user:password@host:port, redis+sentinel://.., redis+cluster://..,
 redis+quorum://.., with rediss for TLS, and redis+unix:///path. Quote it if it contains a `?` or a `&`.
@@ -204,8 +244,9 @@ If it starts with `-`, write `--` before it: dlock inspect URL -- -7
 
 Exit code   doctor                            inspect      release                    idem get            idem resolve
     0       nothing worse than a note         it is held   it was held, and is free   there is a record   it is resolved
-    1       a warning or a danger was found   it is free   it was not held            there is none       there was nothing to resolve
+    1       a warning or a danger was found   it is free   it was not held            there is none       nothing to resolve
     2       no server was reachable, or the arguments are invalid; idem resolve: the call is running
+  jobs: 0 if the job has a record, 1 if it has none
 ";
 
 #[cfg(test)]
@@ -226,6 +267,22 @@ mod tests {
         assert_eq!(typed("inspect redis://h order:7"), Ok(Task::Inspect { url: url(), key: key() }));
         assert_eq!(typed("release --yes redis://h order:7"), Ok(Task::Release { url: url(), key: key() }));
         assert_eq!((typed("doctor --help"), typed("-V")), (Ok(Task::Help), Ok(Task::Version)));
+    }
+
+    #[test]
+    fn a_job_is_shown_or_changed() {
+        let job = |action| Ok(Task::Job { url: "redis://h".to_owned(), name: "nightly".to_owned(), action });
+
+        assert_eq!(typed("jobs get redis://h nightly"), job(JobAction::Get));
+        assert_eq!(typed("jobs pause redis://h nightly"), job(JobAction::Pause));
+        assert_eq!(typed("jobs resume redis://h nightly"), job(JobAction::Resume));
+        assert_eq!(typed("jobs run redis://h nightly"), job(JobAction::Run));
+        assert_eq!(typed("jobs reset redis://h nightly"), job(JobAction::Reset));
+        for wrong in
+            ["jobs", "jobs list redis://h nightly", "jobs get redis://h", "jobs run --yes redis://h nightly"]
+        {
+            assert!(typed(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

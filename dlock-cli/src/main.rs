@@ -8,10 +8,12 @@
 //! |---|---|
 //! | `args` | the command line |
 //! | `idem` | the records of idempotent calls |
+//! | `jobs` | scheduled jobs |
 //! | `json` | a finding on one line, for programs |
 
 mod args;
 mod idem;
+mod jobs;
 mod json;
 
 use std::io::Write as _;
@@ -51,6 +53,7 @@ async fn run(task: Task) -> Result<ExitCode> {
         Task::IdemGet { url, key } => idem::get(&url, &key).await,
         Task::IdemDone { url, key, json } => idem::done(&url, &key, &json).await,
         Task::IdemForget { url, key } => idem::forget(&url, &key).await,
+        Task::Job { url, name, action } => jobs::run(&url, &name, action).await,
     }
 }
 

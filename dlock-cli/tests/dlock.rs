@@ -165,9 +165,16 @@ fn help_names_every_command_and_exit_code() {
     let (code, text) = dlock(&["--help"]);
 
     assert_eq!(code, 0);
-    for word in
-        ["dlock doctor", "dlock inspect", "dlock release", "--json", "--yes", "DLOCK_URL", "Exit code"]
-    {
+    for word in [
+        "dlock doctor",
+        "dlock inspect",
+        "dlock release",
+        "dlock jobs",
+        "--json",
+        "--yes",
+        "DLOCK_URL",
+        "Exit code",
+    ] {
         assert!(text.contains(word), "{word}: {text}");
     }
     for scheme in ["redis://", "redis+sentinel://", "redis+cluster://", "redis+quorum://", "redis+unix://"] {
@@ -211,4 +218,27 @@ async fn a_crashed_call_is_shown_resolved_and_forgotten() {
     assert_eq!(of_key(&["idem", "resolve", "--done", "42"]).0, 1, "there is a result");
     assert_eq!(of_key(&["idem", "resolve", "--forget"]).0, 0);
     assert_eq!(of_key(&["idem", "get"]).0, 1);
+}
+
+#[tokio::test]
+async fn a_job_is_shown_paused_and_requested() {
+    let server = RedisServer::start();
+    server.allow(dlock_tests::acl::documented_besides(dlock_tests::acl::WITH_JOBS));
+    let url = patient(&server);
+    let of_job = |action: &str| dlock(&["jobs", action, &url, "nightly"]);
+    assert_eq!(of_job("get").0, 1, "there is no record");
+    let manager = LockManager::connect(&url).await.expect("the server takes managers");
+    let daily = dlock_runtime::scheduled::Schedule::cron("0 2 * * *").expect("valid");
+    let fail = async |_| Err::<(), _>(dlock_runtime::LockKey::new("").expect_err("it is empty").into());
+    let failed: dlock_runtime::Result<_> = manager.job("nightly").run(&daily, fail).await;
+    assert!(failed.is_err());
+
+    let (code, text) = of_job("get");
+    assert!(code == 0 && text.contains("runs: 1, failures: 1") && text.contains("failed after"), "{text}");
+    assert_eq!((of_job("pause").0, of_job("run").0), (0, 0));
+    let (_, text) = of_job("get");
+    assert!(text.contains("`nightly` is paused, and a run is requested"), "{text}");
+    assert_eq!((of_job("resume").0, of_job("reset").0), (0, 0));
+    let (_, text) = of_job("get");
+    assert!(text.contains("`nightly` is not running\n") && text.contains("last tick: none"), "{text}");
 }

@@ -8,6 +8,7 @@
 //! ```text
 //! distributed_lock    an attribute: its parameters, its generated code, its vocabulary
 //! idempotent          an attribute
+//! scheduled           an attribute, with the feature `scheduled`
 //! key_part            the derive
 //! arguments           name = value, ..: what the parameters of all attributes have in common
 //! key                 key templates, and the arguments that their placeholders refer to
@@ -26,6 +27,8 @@ mod key;
 mod key_part;
 mod report;
 mod runtime;
+#[cfg(feature = "scheduled")]
+mod scheduled;
 mod stacking;
 mod vocabulary;
 
@@ -41,6 +44,13 @@ pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn idempotent(args: TokenStream, item: TokenStream) -> TokenStream {
     idempotent::expand(args.into(), item.into()).into()
+}
+
+#[cfg(feature = "scheduled")]
+#[doc = include_str!("docs/scheduled.md")]
+#[proc_macro_attribute]
+pub fn scheduled(args: TokenStream, item: TokenStream) -> TokenStream {
+    scheduled::expand(args.into(), item.into()).into()
 }
 
 #[doc = include_str!("docs/key_part.md")]

@@ -9,6 +9,8 @@ pub(crate) struct Vocabulary {
     pub(crate) attribute: &'static str,
     /// The method of the manager that does the same without the attribute.
     pub(crate) method: &'static str,
+    /// Whether the attribute must have a `key`.
+    pub(crate) has_key: bool,
     /// The parameters of this version.
     pub(crate) parameters: &'static [&'static str],
     /// Known parameters that this version does not have, with alternatives.
@@ -194,7 +196,12 @@ mod tests {
     use crate::{distributed_lock, idempotent};
 
     /// The attributes of this crate.
-    const ALL: &[&super::Vocabulary] = &[&distributed_lock::VOCABULARY, &idempotent::VOCABULARY];
+    const ALL: &[&super::Vocabulary] = &[
+        &distributed_lock::VOCABULARY,
+        &idempotent::VOCABULARY,
+        #[cfg(feature = "scheduled")]
+        &crate::scheduled::VOCABULARY,
+    ];
 
     #[test]
     fn a_foreign_name_is_found_in_every_spelling() {

@@ -462,6 +462,8 @@ pub enum LossCause {
     Shutdown,
     /// The guard was released while a nested call or a request still used the hold.
     Released,
+    /// A newer tick of the job replaced the run.
+    Cancelled,
     /// The current process was forked from the holder, which still holds the lock.
     Forked,
 }
@@ -475,6 +477,7 @@ impl std::fmt::Display for LossCause {
             Self::MaxHold => "its `max_hold` has passed",
             Self::Shutdown => "the lock manager was shut down",
             Self::Released => "it was released",
+            Self::Cancelled => "a newer tick of the job replaced it",
             Self::Forked => "this process was forked from the one that holds the lock",
         })
     }

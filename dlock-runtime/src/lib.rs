@@ -41,6 +41,7 @@
 //! | see the evidence for the guarantees, and the threat model | [`docs::proof`], [`docs::threats`] |
 //! | share locks with services in other languages | [`docs::fleets`], [`Layout`] |
 //! | migrate from another library | [`docs::coming_from`] |
+//! | run a scheduled job once per tick, or elect a leader | [`docs::scheduled`], [`LockManager::leader`] |
 //! | see who holds a lock, and whether the server replies | [`LockManager::inspect`], [`LockManager::ready`] |
 //! | find server settings that can lose locks | [`doctor`](fn@doctor), `dlock doctor URL` |
 //! | lock in handlers of axum, actix, or tonic | [`docs::services`] |
@@ -56,6 +57,8 @@
 //! - `axum`: [`Error`] is a response of axum 0.8, and its extractors can be parts of a key: `Path`,
 //!   `Query`, `Json`, `Form`, `Extension`, `State`.
 //! - `actix`: the same for actix-web 4: `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData`.
+//! - `scheduled`: jobs that run once per tick in the fleet: `#[scheduled]`, `LockManager::job`, and
+//!   `scheduled::Jobs`.
 //! - `tonic`: [`Error`] converts into a `Status` of tonic 0.14.
 //! - `idempotent`: `#[idempotent]` and `LockManager::idempotent`, calls that are safe to repeat.
 //! - `tower`: [`tower::LockLayer`], for services of axum 0.8, hyper 1, and tonic 0.14; with
@@ -88,6 +91,7 @@ pub mod idempotent;
 mod integrations;
 mod key;
 mod layout;
+mod leader;
 mod lock;
 mod lock_info;
 mod manager;
@@ -96,6 +100,8 @@ mod printable;
 mod protocol;
 mod retry;
 mod run;
+#[cfg(feature = "scheduled")]
+pub mod scheduled;
 mod scope;
 #[cfg(any(test, dlock_shuttle))]
 mod simulated;
@@ -152,6 +158,14 @@ pub mod docs {
     pub mod idempotent {}
 
     // Its examples need the feature.
+    #[cfg_attr(feature = "scheduled", doc = include_str!("docs/scheduled.md"))]
+    #[cfg_attr(
+        not(feature = "scheduled"),
+        doc = "Scheduled jobs and leaders: documented with the feature `scheduled`."
+    )]
+    pub mod scheduled {}
+
+    // Its examples need the feature.
     #[cfg_attr(feature = "testing", doc = include_str!("docs/testing.md"))]
     #[cfg_attr(
         not(feature = "testing"),
@@ -176,6 +190,8 @@ pub use builder::Builder;
 pub use credentials::Credentials;
 #[cfg(feature = "idempotent")]
 pub use dlock_macros::idempotent;
+#[cfg(feature = "scheduled")]
+pub use dlock_macros::scheduled;
 pub use dlock_macros::{KeyPart, distributed_lock};
 pub use doctor::doctor;
 pub use error::{Error, LossCause, Result};
@@ -185,6 +201,7 @@ pub use guard::{FencingToken, LockGuard};
 pub use idempotent::Idempotent;
 pub use key::{FieldWriter, IntoLockKey, InvalidKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use layout::{Layout, Publish};
+pub use leader::{LeaderWatch, Leadership, Term};
 pub use lock::Lock;
 pub use lock_info::LockInfo;
 pub use manager::LockManager;

@@ -18,10 +18,13 @@ use crate::guard::{answered, usable};
 #[cfg(feature = "idempotent")]
 use crate::idempotent::duplicates::Duplicates;
 use crate::key::IntoLockKey;
+use crate::leader::elections::Elections;
 use crate::lock::Lock;
 use crate::lock_info::LockInfo;
 use crate::options::Options;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
+#[cfg(feature = "scheduled")]
+use crate::scheduled::server_clock::ServerClock;
 use crate::telemetry;
 use crate::timer;
 
@@ -49,6 +52,10 @@ struct ManagerInner {
     namespace: String,
     place: String,
     overrides: Arc<CallOverrides>,
+    /// The terms of this process as a leader.
+    elections: Arc<Elections>,
+    #[cfg(feature = "scheduled")]
+    server_clock: Arc<ServerClock>,
     #[cfg(feature = "idempotent")]
     idempotency: Idempotency,
 }
@@ -138,6 +145,9 @@ impl LockManager {
             namespace: settings.namespace.clone(),
             place,
             overrides: Arc::clone(&settings.overrides),
+            elections: Arc::default(),
+            #[cfg(feature = "scheduled")]
+            server_clock: Arc::default(),
             #[cfg(feature = "idempotent")]
             idempotency: Idempotency {
                 secrets: settings.fingerprint_secrets.clone(),
@@ -156,6 +166,9 @@ impl LockManager {
             namespace: namespace.to_owned(),
             place: place.clone(),
             overrides: Arc::clone(overrides),
+            elections: Arc::clone(&self.shared.elections),
+            #[cfg(feature = "scheduled")]
+            server_clock: Arc::clone(&self.shared.server_clock),
             #[cfg(feature = "idempotent")]
             idempotency: self.shared.idempotency.clone(),
         };
@@ -269,7 +282,8 @@ impl LockManager {
 
     /// Rejects new requests and releases all locks.
     ///
-    /// 1. Waiting calls and all later calls get [`Error::Shutdown`] immediately.
+    /// 1. Waiting calls and all later calls get [`Error::Shutdown`] immediately. A process that
+    ///    [leads](Self::leader) resigns.
     /// 2. Holders may finish until `deadline` has passed. Then their bodies are dropped at their
     ///    next await, and their locks are released.
     /// 3. One response timeout later, all remaining locks are released, even if a body or code with
@@ -287,6 +301,7 @@ impl LockManager {
     /// If the future is dropped, the manager still rejects new requests, and holds last until they
     /// are released or the process ends. Call it again to finish.
     pub async fn shutdown(&self, deadline: Duration) {
+        self.shared.elections.close();
         self.shared.engine.shutdown(deadline).await;
         self.shared.overrides.take_unused().for_each(telemetry::override_unused);
     }
@@ -313,6 +328,15 @@ impl LockManager {
     #[cfg(feature = "idempotent")]
     pub(crate) fn duplicates(&self) -> &Arc<Duplicates> {
         &self.shared.idempotency.duplicates
+    }
+
+    pub(crate) fn elections(&self) -> &Elections {
+        &self.shared.elections
+    }
+
+    #[cfg(feature = "scheduled")]
+    pub(crate) fn server_clock(&self) -> &ServerClock {
+        &self.shared.server_clock
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

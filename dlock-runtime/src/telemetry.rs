@@ -10,6 +10,15 @@
 //! | `dlock.lost` | error | the lock was lost: written when the body stops, or when a guard is released or dropped; fields `lock.key`, `lock.held_ms`, `lock.cause` |
 //! | `dlock.max_hold_reached` | warn | the same, because `max_hold` has passed: no other call held the lock; without `lock.cause` |
 //! | `dlock.release_failed` | warn | the server did not confirm the release; the lock expires with its lease |
+//! | `dlock.term_started` | info | this process leads; fields `lock.key` and `term`, the fencing token |
+//! | `dlock.term_ended` | info | it leads no more: it resigned, its body ended, or its lock was lost; the same fields |
+//! | `dlock.job_started` | info | a tick of a job runs here; fields `lock.key`, `job.slot`, `job.attempt` |
+//! | `dlock.job_finished` | info, warn | its body has ended; fields `lock.key`, `job.slot`, `job.outcome`, `job.error`; warn unless it succeeded |
+//! | `dlock.job_skipped` | debug | a tick does not run here; fields `lock.key` and `lock.reason` |
+//! | `dlock.job_missed` | warn | a tick runs, and before it no process started `missed` ticks in time; fields `lock.key` and `missed` |
+//! | `dlock.job_end_ignored` | error | the end of a run was not recorded: another run had replaced it; field `lock.key` |
+//! | `dlock.job_slot_ahead` | error | the last tick of a job is ahead of the server's clock by more than a period, so later ticks are late; `Job::reset` clears it; fields `lock.key` and `ahead_ms` |
+//! | `dlock.schedule_mismatched` | warn | another replica ran the job with another schedule; fields `lock.key`, `own`, and `other` |
 //! | `dlock.error_suppressed` | error | a function that cannot return an error returned its fallback value for one; if the server was unavailable, limited like `dlock.unavailable` |
 //! | `dlock.ran_without_lock` | error | a body runs without its lock, as `on_unavailable = run` allows |
 //! | `dlock.error_response` | error, debug | with a feature for a web framework: a client received an error without its details; the event has them; error for status 500, debug for others |
@@ -318,6 +327,78 @@ fn lost(parent: Option<Id>, key: &LockKey, (cause, held): Loss) {
         { lock.key = shown(key), lock.held_ms = millis(held), lock.cause = ?cause },
         "dlock.lost"
     );
+}
+
+/// Records that this process leads.
+pub(crate) fn term_started(key: &LockKey, term: u64) {
+    tracing::info!(name: "dlock.term_started", target: "dlock", { lock.key = shown(key), term }, "dlock.term_started");
+}
+
+/// Records that the term of this process has ended.
+pub(crate) fn term_ended(key: &LockKey, term: u64) {
+    tracing::info!(name: "dlock.term_ended", target: "dlock", { lock.key = shown(key), term }, "dlock.term_ended");
+}
+
+/// Records that a tick of a job runs here.
+#[cfg(feature = "scheduled")]
+pub(crate) fn job_started(key: &LockKey, slot: u64, attempt: u32) {
+    tracing::info!(
+        name: "dlock.job_started",
+        target: "dlock",
+        { lock.key = shown(key), job.slot = slot, job.attempt = attempt },
+        "dlock.job_started"
+    );
+}
+
+/// Records that the body of a job has ended.
+#[cfg(feature = "scheduled")]
+pub(crate) fn job_finished(key: &LockKey, slot: u64, outcome: &str, error: &str) {
+    if error.is_empty() {
+        tracing::info!(
+            name: "dlock.job_finished",
+            target: "dlock",
+            { lock.key = shown(key), job.slot = slot, job.outcome = outcome },
+            "dlock.job_finished"
+        );
+    } else {
+        tracing::warn!(
+            name: "dlock.job_finished",
+            target: "dlock",
+            { lock.key = shown(key), job.slot = slot, job.outcome = outcome, job.error = error },
+            "dlock.job_finished"
+        );
+    }
+}
+
+/// Records that a tick of a job does not run here.
+#[cfg(feature = "scheduled")]
+pub(crate) fn job_skipped(key: &LockKey, reason: &str) {
+    tracing::debug!(name: "dlock.job_skipped", target: "dlock", { lock.key = shown(key), lock.reason = reason }, "dlock.job_skipped");
+}
+
+/// Records that no process started ticks in time.
+#[cfg(feature = "scheduled")]
+pub(crate) fn job_missed(key: &LockKey, missed: u64) {
+    tracing::warn!(name: "dlock.job_missed", target: "dlock", { lock.key = shown(key), missed }, "dlock.job_missed");
+}
+
+/// Records that another run had replaced a run before its end was recorded.
+#[cfg(feature = "scheduled")]
+pub(crate) fn job_end_ignored(key: &LockKey) {
+    tracing::error!(name: "dlock.job_end_ignored", target: "dlock", { lock.key = shown(key) }, "dlock.job_end_ignored");
+}
+
+/// Records that the last tick of a job is ahead of the server's clock.
+#[cfg(feature = "scheduled")]
+pub(crate) fn job_slot_ahead(key: &LockKey, ahead: Duration) {
+    let ahead_ms = millis(ahead);
+    tracing::error!(name: "dlock.job_slot_ahead", target: "dlock", { lock.key = shown(key), ahead_ms }, "dlock.job_slot_ahead");
+}
+
+/// Records that another replica ran the job with another schedule.
+#[cfg(feature = "scheduled")]
+pub(crate) fn schedule_mismatched(key: &LockKey, own: &str, other: &str) {
+    tracing::warn!(name: "dlock.schedule_mismatched", target: "dlock", { lock.key = shown(key), own, other }, "dlock.schedule_mismatched");
 }
 
 /// Returns the span of an idempotent call. `name` is the name of its function.

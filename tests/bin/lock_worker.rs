@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use dlock_runtime::{Error, Lock, LockGuard, LockManager};
+use dlock_runtime::scheduled::{CatchUp, CrashedRun, Jobs, Schedule, Tick};
+use dlock_runtime::{Error, Lock, LockGuard, LockManager, Term};
 use dlock_tests::Moment;
 use tokio::sync::{Notify, mpsc};
 
@@ -68,6 +69,12 @@ impl Worker {
                 let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
                 say("wall", key, &now.unwrap_or_default().as_secs().to_string());
             }
+            ["lead", name, lease] => self.lead(name, millis(lease)).await,
+            ["resign", name] => {
+                tell("resigned", name, self.manager.leader(name).resign().await.map(|()| String::new()))
+            }
+            ["timer", name, ticks] => self.timer(name, ticks.parse().expect("a number")).await,
+            ["runner", name, lease, on_crash] => self.runner(name, millis(lease), on_crash).await,
             ["shutdown", limit] => {
                 self.manager.shutdown(millis(limit)).await;
                 say("shutdown", "-", "");
@@ -120,6 +127,69 @@ impl Worker {
         }
     }
 
+    /// Leads until the manager is shut down, with a body that records the time of every poll.
+    async fn lead(&self, name: &str, lease: Duration) {
+        let body = async |term: Term| {
+            let mut last_poll = LastPoll { name, at: Moment::now() };
+            say("leading", name, &term.number().to_string());
+            loop {
+                tokio::time::sleep(TICK).await;
+                last_poll.at = Moment::now();
+            }
+        };
+        let ended = self.manager.leader(name).lease(lease).lead(body).await;
+        tell("left", name, ended.map(|()| String::new()));
+    }
+
+    /// Calls a job with a body of 1 ms at each second of this process's wall clock, and so often
+    /// tries to lock a key of the same name for 1 ms.
+    async fn timer(&self, name: &str, ticks: u64) {
+        let schedule = Schedule::every(Duration::from_secs(1)).expect("a valid period");
+        let job = self.manager.job(name);
+        for _ in 0..ticks {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            tokio::time::sleep(Duration::from_millis(1_000 - u64::from(now.subsec_millis()))).await;
+            let body = async |tick: Tick| {
+                say("started", name, &tick.slot().to_string());
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                Ok::<_, Error>(())
+            };
+            if let Err(error) = job.run(&schedule, body).await {
+                fail(name, &error, "");
+            }
+            if let Ok(Some(_guard)) = self.manager.lock(name).try_acquire().await {
+                say("locked", name, "");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        say("stopped", name, "");
+    }
+
+    /// Runs a job every 60 s, and at the slot of this minute at once, with a body that never ends.
+    async fn runner(&self, name: &str, lease: Duration, on_crash: &str) {
+        let on_crash = if on_crash == "rerun" { CrashedRun::Rerun } else { CrashedRun::Skip };
+        let schedule = Schedule::every(Duration::from_secs(60)).expect("a valid period");
+        let schedule = schedule.lease(lease).on_crash(on_crash).catch_up(CatchUp::Latest);
+        let own = name.to_owned();
+        let runner = Jobs::new(self.manager.clone()).add(name, schedule.clone(), move |tick| {
+            let name = own.clone();
+            async move {
+                say("started", &name, &format!("{} {}", tick.slot(), tick.attempt()));
+                std::future::pending::<Result<(), Error>>().await
+            }
+        });
+        // The first call begins the current tick, as a timer that fires late does.
+        let body = async |tick: Tick| {
+            say("started", name, &format!("{} {}", tick.slot(), tick.attempt()));
+            std::future::pending::<Result<(), Error>>().await
+        };
+        let job = self.manager.job(name);
+        let (ran, ended) = tokio::join!(job.run(&schedule, body), runner.run_until(std::future::pending()));
+        if let Err(error) = ran.map(drop).and(ended) {
+            fail(name, &error, "");
+        }
+    }
+
     fn body(&self, key: &str) -> Arc<Notify> {
         Arc::clone(locked(&self.bodies).entry(key.to_owned()).or_default())
     }
@@ -143,6 +213,18 @@ impl Worker {
             }
             None => say("failed", key, "NotHeld"),
         }
+    }
+}
+
+/// Reports when the body of a term was last polled, once the body is dropped.
+struct LastPoll<'a> {
+    name: &'a str,
+    at: Moment,
+}
+
+impl Drop for LastPoll<'_> {
+    fn drop(&mut self) {
+        say("deposed", self.name, &self.at.nanos().to_string());
     }
 }
 

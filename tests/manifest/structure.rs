@@ -145,10 +145,11 @@ fn collect(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
 
 /// Returns `true` if only tests use the file.
 pub(super) fn is_test(relative: &str) -> bool {
-    const PARTS: [&str; 12] = [
+    const PARTS: [&str; 13] = [
         "tests.rs",
         "tests/",
         "simulation/",
+        "simulation.rs",
         "interleavings/",
         "exhaustive/",
         "fuzz_invariants.rs",

@@ -30,8 +30,8 @@ pub fn documented_for_redisson() -> impl Iterator<Item = &'static str> {
 
 /// Returns the additional rules of the lock user for deployments of several servers.
 ///
-/// `who` is one of [`WITH_ACKS`], [`WITH_RECORDS`], [`IN_A_QUORUM`], [`BEHIND_SENTINELS`], and
-/// [`IN_A_CLUSTER`].
+/// `who` is one of [`WITH_ACKS`], [`WITH_RECORDS`], [`WITH_JOBS`], [`IN_A_QUORUM`],
+/// [`BEHIND_SENTINELS`], and [`IN_A_CLUSTER`].
 ///
 /// # Panics
 ///
@@ -89,6 +89,8 @@ pub const PASSWORD: &str = "password";
 pub const WITH_ACKS: &str = "With `replica_acks` that user";
 /// The words before `needs` in the guide's sentence about idempotent calls.
 pub const WITH_RECORDS: &str = "For idempotent calls it";
+/// The words before `needs` in the guide's sentence about scheduled jobs.
+pub const WITH_JOBS: &str = "For scheduled jobs it";
 /// The words before `needs` in the guide's sentence about a quorum.
 pub const IN_A_QUORUM: &str = "With a quorum it";
 /// The words before `needs` in the guide's sentence about Sentinel.

@@ -12,6 +12,10 @@
 //!        remaining KEY                    the remaining lease of the guard: remaining MS | failed
 //!        check KEY                        held | failed
 //!        wall KEY                         the wall clock of this process: wall SECONDS
+//!        lead NAME LEASE_MS               leads until the shutdown: leading TERM and deposed LAST_POLL for each term, then left | failed
+//!        resign NAME                      ends the term of this process: resigned | failed
+//!        timer NAME TICKS                 calls a job of 1 s, and tries a lock, TICKS times: started SLOT, locked, stopped
+//!        runner NAME LEASE_MS rerun|skip  runs a job of 60 s whose body never ends: started SLOT ATTEMPT | failed
 //!        shutdown MS                      shuts the manager down: shutdown
 //!  out:  ready NANOS -                    the process is connected
 //!        EVENT NANOS KEY [DETAIL]         the detail of a failure is the variant and the text of the error
@@ -107,6 +111,27 @@ impl Worker {
         loop {
             if let Some(position) = self.unclaimed.iter().position(wanted) {
                 return self.unclaimed.remove(position);
+            }
+            let line = within(EVENT_LIMIT, &format!("{name} of {key}"), self.talk.line()).await;
+            let line = line.unwrap_or_else(|| panic!("the helper process ended before {name} of {key}"));
+            self.unclaimed.push(WorkerEvent::parse(&line));
+        }
+    }
+
+    /// Waits for the event `name` of `key`. Returns the names and details of all events of `key`
+    /// before it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no event arrives for [`EVENT_LIMIT`], or if the process ends.
+    pub async fn events_until(&mut self, name: &str, key: &str) -> Vec<(String, String)> {
+        loop {
+            if self.unclaimed.iter().any(|event| event.key == key && event.name == name) {
+                let events = std::mem::take(&mut self.unclaimed).into_iter();
+                return events
+                    .filter(|event| event.name != name)
+                    .map(|event| (event.name, event.detail))
+                    .collect();
             }
             let line = within(EVENT_LIMIT, &format!("{name} of {key}"), self.talk.line()).await;
             let line = line.unwrap_or_else(|| panic!("the helper process ended before {name} of {key}"));

@@ -46,7 +46,7 @@ pub(crate) fn parse(
         }
         seen.push(name);
     }
-    if !key_refused && !seen.iter().any(|name| name == "key") {
+    if words.has_key && !key_refused && !seen.iter().any(|name| name == "key") {
         let example = words.nouns.example_key;
         report.push(Error::new(
             Span::call_site(),

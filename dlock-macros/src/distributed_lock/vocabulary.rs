@@ -6,6 +6,7 @@ use crate::vocabulary::{Nouns, Vocabulary};
 pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     attribute: "distributed_lock",
     method: "lock",
+    has_key: true,
     parameters: PARAMETERS,
     planned: PLANNED,
     aliases: ALIASES,

@@ -6,6 +6,7 @@ use crate::vocabulary::{Nouns, Vocabulary};
 pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     attribute: "idempotent",
     method: "idempotent",
+    has_key: true,
     parameters: PARAMETERS,
     planned: PLANNED,
     aliases: ALIASES,

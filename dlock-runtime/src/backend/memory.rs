@@ -40,6 +40,8 @@ use crate::token::{ProcessId, Token, TokenSource};
 /// The keys and connected managers that replace a server.
 pub(crate) struct MemoryStore {
     clock: Arc<TokioClock>,
+    /// The wall clock at the start of `clock`, in milliseconds since the epoch.
+    epoch: u64,
     records: Mutex<HashMap<Name, Record>>,
     counters: Mutex<HashMap<Name, u64>>,
     /// The keys that are no locks.
@@ -79,6 +81,7 @@ impl MemoryStore {
     fn new() -> Self {
         Self {
             clock: Arc::new(TokioClock::new()),
+            epoch: u64::try_from(since_epoch().as_millis()).unwrap_or_default(),
             records: Mutex::default(),
             counters: Mutex::default(),
             values: Mutex::default(),
@@ -141,7 +144,7 @@ impl MemoryStore {
 
     /// Runs an operation on a key that is no lock, and notifies the managers that wait for it.
     fn call(&self, key: &Name, operation: &dyn StoreOperation, now: BootInstant) -> ScriptReply {
-        let now = now.nanos() / 1_000_000;
+        let now = self.epoch + now.nanos() / 1_000_000;
         let mut values = lock(&self.values);
         if values.len() >= values.capacity() {
             values.retain(|_, slot| slot.expires > now); // before the map grows
@@ -164,8 +167,7 @@ impl MemoryStore {
     }
 
     fn fence(&self, key: &Name) -> Reply {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let micros = u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX);
+        let micros = u64::try_from(since_epoch().as_micros()).unwrap_or(u64::MAX);
         let mut counters = lock(&self.counters);
         let Some(token) = fencing::next(counters.get(key).copied(), micros) else {
             let reason = format!("its counter in memory has reached {LAST_FENCE}; a new process restarts it");
@@ -200,6 +202,10 @@ impl MemoryStore {
         drop(managers);
         first
     }
+}
+
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Access for the testing API.

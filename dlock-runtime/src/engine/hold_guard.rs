@@ -80,6 +80,11 @@ impl HoldGuard {
         (&self.acquisition, self.nested.as_ref())
     }
 
+    /// Returns its own acquisition.
+    pub(crate) fn acquired(&self) -> &AcquisitionRef {
+        &self.acquisition
+    }
+
     /// Cancels the acquisition. If the lock was granted in the meantime, releases it.
     pub(super) fn cancel(mut self) {
         let was_waiting = self

@@ -7,6 +7,8 @@ mod call;
 #[cfg(feature = "idempotent")]
 pub mod idempotent;
 mod return_types;
+#[cfg(feature = "scheduled")]
+pub mod scheduled;
 
 use std::time::Duration;
 

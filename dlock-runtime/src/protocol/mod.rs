@@ -23,6 +23,7 @@
 //! quorum           one command over several servers: what their replies amount to
 //! orphans          commands without a reply, and how their effect is cleaned up
 //! stray_grants     grants that no task waits for
+//! job              scheduled jobs: each tick starts once
 //! deadlock         the wait-for graph of nested calls
 //! idempotency      the record of an idempotent call
 //! ```
@@ -46,6 +47,9 @@ pub(crate) mod hold_terms;
 #[cfg_attr(not(feature = "idempotent"), allow(dead_code, unused_imports, reason = "used by the feature"))]
 pub(crate) mod idempotency;
 pub(crate) mod invalidation;
+#[cfg(any(test, feature = "scheduled"))]
+#[cfg_attr(not(feature = "scheduled"), allow(dead_code, reason = "only tests use it without the feature"))]
+pub(crate) mod job;
 pub(crate) mod key_state;
 pub(crate) mod lock_value;
 pub(crate) mod orphans;

@@ -1,0 +1,18 @@
+//! The instants at which a scheduled job is due, as a pure function of the schedule and the time.
+//!
+//! [`Calendar`] is a cron expression in a time zone, or a fixed period. All instants are
+//! milliseconds since the Unix epoch, in UTC. The attribute checks expressions at compile time with
+//! the same code that computes the ticks at run time.
+//!
+//! - The zones are those of the IANA database that is part of the binary. The machine's files and
+//!   its local zone are not read.
+//! - A fixed time that a zone skips in spring is due at the end of the gap. A fixed time that a
+//!   zone repeats in autumn is due once, at the first of the two instants. Intervals, such as
+//!   `*/15 * * * *`, run through the repeated hour.
+
+mod calendar;
+mod error;
+mod expression;
+
+pub use calendar::{Calendar, LONGEST_EARLY};
+pub use error::CalendarError;

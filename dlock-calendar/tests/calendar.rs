@@ -1,0 +1,167 @@
+//! Instants of schedules: daylight saving in three zones, leap days, the year 2100, and bad input.
+
+use std::time::Duration;
+
+use dlock_calendar::{Calendar, CalendarError};
+use jiff::Timestamp;
+
+/// Parses an instant, such as `2026-03-29T01:00Z`.
+fn at(text: &str) -> u64 {
+    let text = text.replace('Z', ":00Z");
+    let millis = text.parse::<Timestamp>().expect(&text).as_millisecond();
+    u64::try_from(millis).expect("an instant after 1970")
+}
+
+fn shown(millis: u64) -> String {
+    let second = i64::try_from(millis / 1_000).expect("an instant");
+    Timestamp::from_second(second).expect("an instant").to_string().replace(":00Z", "Z")
+}
+
+fn cron(expression: &str, zone: &str) -> Calendar {
+    Calendar::cron(expression).and_then(|calendar| calendar.tz(zone)).expect(expression)
+}
+
+/// Returns the instants after `from`, at most `count`.
+fn instants(calendar: &Calendar, from: &str, count: usize) -> Vec<String> {
+    std::iter::successors(calendar.next_after(at(from)), |last| calendar.next_after(*last))
+        .take(count)
+        .map(shown)
+        .collect()
+}
+
+/// One change of the clocks: a schedule, the time before it, and the next instants.
+const CHANGES: &[(&str, &str, &str, &[&str])] = &[
+    // Berlin: 02:00 becomes 03:00 on 29 March, 03:00 becomes 02:00 on 25 October 2026.
+    (
+        "30 2 * * *",
+        "Europe/Berlin",
+        "2026-03-28T00:00Z",
+        &["2026-03-28T01:30Z", "2026-03-29T01:00Z", "2026-03-30T00:30Z"],
+    ),
+    ("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00Z", &["2026-10-25T00:30Z", "2026-10-26T01:30Z"]),
+    (
+        "*/30 * * * *",
+        "Europe/Berlin",
+        "2026-03-29T00:15Z",
+        &["2026-03-29T00:30Z", "2026-03-29T01:00Z", "2026-03-29T01:30Z"],
+    ),
+    (
+        "*/30 * * * *",
+        "Europe/Berlin",
+        "2026-10-25T00:15Z",
+        &["2026-10-25T00:30Z", "2026-10-25T01:00Z", "2026-10-25T01:30Z", "2026-10-25T02:00Z"],
+    ),
+    // New York: 02:00 becomes 03:00 on 8 March, 02:00 becomes 01:00 on 1 November 2026.
+    ("15 2 * * *", "America/New_York", "2026-03-07T12:00Z", &["2026-03-08T07:00Z", "2026-03-09T06:15Z"]),
+    ("15 1 * * *", "America/New_York", "2026-10-31T12:00Z", &["2026-11-01T05:15Z", "2026-11-02T06:15Z"]),
+    (
+        "*/30 * * * *",
+        "America/New_York",
+        "2026-11-01T05:15Z",
+        &["2026-11-01T05:30Z", "2026-11-01T06:00Z", "2026-11-01T06:30Z"],
+    ),
+    // Lord Howe: 02:00 becomes 02:30 on 4 October, 02:00 becomes 01:30 on 5 April 2026.
+    ("15 2 * * *", "Australia/Lord_Howe", "2026-10-02T16:00Z", &["2026-10-03T15:30Z", "2026-10-04T15:15Z"]),
+    ("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T12:00Z", &["2026-04-04T14:45Z", "2026-04-05T15:15Z"]),
+];
+
+#[test]
+fn clock_changes_follow_the_table_of_instants() {
+    for (expression, zone, from, expected) in CHANGES {
+        let calendar = cron(expression, zone);
+
+        assert_eq!(instants(&calendar, from, expected.len()), *expected, "{expression} {zone} after {from}");
+    }
+}
+
+/// The search backward finds the same instants as the search forward, also at changes of the
+/// clocks.
+#[test]
+fn both_directions_find_the_same_instants() {
+    for (expression, zone, from, _) in CHANGES {
+        let calendar = cron(expression, zone);
+        let mut before = at(from);
+        for _ in 0..200 {
+            let next = calendar.next_after(before).expect("it matches every day");
+            assert_eq!(calendar.last_before(next), Some(next), "{expression} {zone}: {}", shown(next));
+            let last = calendar.last_before(next - 1).expect("it matched the day before");
+            assert_eq!(calendar.next_after(last), Some(next), "{expression} {zone}: {}", shown(last));
+            before = next;
+        }
+    }
+}
+
+#[test]
+fn leap_days_and_the_year_2100() {
+    let leap = cron("0 0 29 2 *", "UTC");
+
+    assert_eq!(
+        instants(&leap, "2096-01-01T00:00Z", 3),
+        ["2096-02-29T00:00Z", "2104-02-29T00:00Z", "2108-02-29T00:00Z"]
+    );
+    assert_eq!(leap.last_before(at("2103-12-31T00:00Z")).map(shown).as_deref(), Some("2096-02-29T00:00Z"));
+    let monthly = cron("0 12 28 2 *", "Asia/Tokyo");
+    assert_eq!(instants(&monthly, "2100-01-01T00:00Z", 2), ["2100-02-28T03:00Z", "2101-02-28T03:00Z"]);
+}
+
+#[test]
+fn calls_near_an_instant_belong_to_it() {
+    let daily = cron("0 2 * * *", "UTC");
+    let tick = |text: &str, millis| daily.tick_at(at(text) + millis).map(shown);
+
+    assert_eq!(tick("2026-11-26T15:00Z", 0).as_deref(), Some("2026-11-26T02:00Z"), "not tomorrow's");
+    assert_eq!(tick("2026-11-27T01:59Z", 49_999).as_deref(), Some("2026-11-26T02:00Z"));
+    assert_eq!(tick("2026-11-27T01:59Z", 50_000).as_deref(), Some("2026-11-27T02:00Z"), "10 s early");
+    let seconds = Calendar::every(Duration::from_secs(1)).expect("a period");
+    assert_eq!(
+        [1_000, 1_499, 1_500, 2_000, 2_499].map(|now| seconds.tick_at(now)),
+        [1_000, 1_000, 2_000, 2_000, 2_000].map(Some)
+    );
+    assert_eq!(seconds.early_of(5_000), Duration::from_millis(500));
+    assert_eq!(daily.early_of(at("2026-11-27T02:00Z")), Duration::from_secs(10));
+}
+
+#[test]
+fn missed_instants_are_counted_and_the_latest_returned() {
+    let every = Calendar::every(Duration::from_secs(10)).expect("a period");
+    assert_eq!(every.between(10_000, 1_020_000, 3, 10_000), (vec![990_000, 1_000_000, 1_010_000], 100));
+    assert_eq!(every.between(10_000, 20_000, 3, 10_000), (vec![], 0));
+    let hourly = cron("0 * * * *", "UTC");
+    let (latest, count) = hourly.between(at("2026-01-01T00:00Z"), at("2026-01-02T00:00Z"), 2, 10_000);
+    assert_eq!((latest.len(), count), (2, 23));
+    assert_eq!(hourly.between(at("2026-01-01T00:00Z"), at("2026-01-02T00:00Z"), 2, 5).1, 5, "the limit");
+}
+
+#[test]
+fn equal_schedules_have_equal_texts() {
+    assert_eq!(cron("0  2 * * *", "UTC").to_string(), "0 2 * * *");
+    assert_eq!(cron("0 2 * * *", "Europe/Berlin").to_string(), "0 2 * * * Europe/Berlin");
+    assert_eq!(Calendar::every(Duration::from_secs(300)).expect("a period").to_string(), "every 300000 ms");
+}
+
+#[test]
+fn invalid_schedules_say_what_to_write() {
+    let text = |result: Result<Calendar, CalendarError>| result.expect_err("it is invalid").to_string();
+    let cron = |expression| text(Calendar::cron(expression));
+
+    for never in ["0 0 30 2 *", "0 0 31 4,6,9,11 *"] {
+        assert!(cron(never).contains("never matches"), "{}", cron(never));
+    }
+    assert!(cron("0 0 2 * * *").contains("such as `0 2 * * *`"), "{}", cron("0 0 2 * * *"));
+    assert!(cron("0 2 * *").contains("has 4 fields"), "{}", cron("0 2 * *"));
+    assert!(cron("").contains("is empty"), "{}", cron(""));
+    assert!(cron("@daily").contains("`0 0 * * *`"), "{}", cron("@daily"));
+    assert!(cron("@reboot").contains("five fields"), "{}", cron("@reboot"));
+    for unknown in ["0 25 * * *", "x * * * *", "0 0 * * FOO", "*/0 * * * *", "5-1 * * * *", "60 * * * *"] {
+        assert!(cron(unknown).contains("is not a cron expression"), "{}", cron(unknown));
+    }
+    let zone = |name: &str| text(Calendar::cron("0 2 * * *").and_then(|calendar| calendar.tz(name)));
+    assert!(zone("Europe/Berln").contains("write a name such as"), "{}", zone("Europe/Berln"));
+    assert!(zone("").contains("IANA"), "{}", zone(""));
+    let every = |millis| text(Calendar::every(Duration::from_millis(millis)));
+    assert_eq!(every(999), "every: 999ms is not between 1 s and 366 days");
+    let both = Calendar::every(Duration::from_secs(5)).and_then(|calendar| calendar.tz("UTC"));
+    assert!(text(both).contains("a period has no time zone"));
+    let micros = Calendar::every(Duration::from_micros(1_500_500));
+    assert!(text(micros).contains("whole number of milliseconds"));
+}

@@ -1,0 +1,90 @@
+//! Scheduled jobs.
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use dlock_runtime::scheduled::{Job, JobRun, JobStatus, RunOutcome};
+use dlock_runtime::{LockManager, Result};
+
+use crate::args::JobAction;
+use crate::{TYPED_SO, say};
+
+/// Shows or changes a job.
+pub(crate) async fn run(url: &str, name: &str, action: JobAction) -> Result<ExitCode> {
+    let manager = LockManager::connect(url).await?;
+    let job = manager.job(name);
+    let shown = name.escape_debug();
+    let Some(status) = job.status().await? else {
+        say(&format!("`{shown}` has no record; {TYPED_SO}\n"));
+        return Ok(ExitCode::FAILURE);
+    };
+    match action {
+        JobAction::Get => return get(&job, name, &status).await,
+        JobAction::Pause => job.pause().await?,
+        JobAction::Resume => job.resume().await?,
+        JobAction::Run => job.run_now().await?,
+        JobAction::Reset => job.reset().await?,
+    }
+    let done = match action {
+        JobAction::Get | JobAction::Pause => "is paused: its ticks are skipped",
+        JobAction::Resume => "runs at its ticks",
+        JobAction::Run => "is requested: a runner starts it within one lease",
+        JobAction::Reset => "is reset: its next tick runs",
+    };
+    say(&format!("`{shown}` {done}\n"));
+    manager.shutdown(Duration::ZERO).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn get(job: &Job, name: &str, status: &JobStatus) -> Result<ExitCode> {
+    let mut text = state(name, status);
+    for run in job.history(10).await? {
+        text.push_str(&line_of(&run));
+    }
+    say(&text);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn state(name: &str, status: &JobStatus) -> String {
+    let state = match &status.running {
+        Some((node, left)) => {
+            format!("runs on {}, for {:.1} s unless it is renewed", node.escape_debug(), left.as_secs_f64())
+        }
+        None if status.is_paused => "is paused".to_owned(),
+        None => "is not running".to_owned(),
+    };
+    let requested = if status.is_requested { ", and a run is requested" } else { "" };
+    let JobStatus { runs, failures, skips, missed, schedule, .. } = status;
+    format!(
+        "`{}` {state}{requested}\n  schedule: {}\n  runs: {runs}, failures: {failures}, skips: {skips}, missed: {missed}\n  last tick: {}\n  last success: {}\n",
+        name.escape_debug(),
+        schedule.escape_debug(),
+        status.slot.map_or_else(|| "none".to_owned(), ago),
+        status.succeeded.map_or_else(|| "none".to_owned(), ago),
+    )
+}
+
+fn line_of(run: &JobRun) -> String {
+    let outcome = match run.outcome {
+        RunOutcome::Succeeded => "succeeded",
+        RunOutcome::Failed => "failed",
+        RunOutcome::Cancelled => "was cancelled",
+        _ => "was lost",
+    };
+    let error = if run.error.is_empty() { String::new() } else { format!(": {}", run.error.escape_debug()) };
+    let requested = if run.is_requested { "requested run" } else { "tick" };
+    format!(
+        "  {requested} of {}: {outcome} after {:.1} s on {}{error}\n",
+        ago(run.slot),
+        run.took.as_secs_f64(),
+        run.node.escape_debug()
+    )
+}
+
+/// Returns a time as a distance from now, by this machine's clock.
+fn ago(time: SystemTime) -> String {
+    match SystemTime::now().duration_since(time) {
+        Ok(ago) => format!("{:.1} s ago", ago.as_secs_f64()),
+        Err(ahead) => format!("{:.1} s from now", ahead.duration().as_secs_f64()),
+    }
+}

@@ -1,0 +1,256 @@
+//! Leader election: at most one process of a fleet leads, on a lock whose fencing token is the
+//! number of the term.
+//!
+//! ```text
+//! mod          Leadership: the candidates of one name, and their loop
+//! term         Term: what the body of the leader receives
+//! elections    the terms of this process, for `is_leader`, `resign`, and a shutdown
+//! watch        LeaderWatch: which process leads
+//! ```
+//!
+//! ```text
+//!              lock acquired, fencing token issued
+//!  candidate ------------------------------------> leader
+//!     ^  ^                                          |  |
+//!     |  |   the body returned, or the lock is lost |  |
+//!     |  +-------- pause: the backoff --------------+  |
+//!     |                                                |
+//!     +----------- pause: one lease -------------------+
+//!                                        resigned, and another process contends
+//! ```
+
+pub(crate) mod elections;
+mod term;
+mod watch;
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::guard::LockGuard;
+use crate::key::{LockKey, MARKER};
+use crate::leader::elections::Election;
+use crate::lock::Lock;
+use crate::manager::LockManager;
+use crate::telemetry;
+
+pub use term::Term;
+pub use watch::LeaderWatch;
+
+/// The leadership of one name in a fleet. Returned by [`LockManager::leader`].
+///
+/// The leader holds the lock of the key `leader:<name>`, so `dlock inspect` and
+/// [`LockManager::force_release`] work with it. It works with every kind of server, including a
+/// quorum.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> dlock_runtime::Result<()> {
+/// # let manager = dlock_runtime::LockManager::connect("memory://").await?;
+/// let indexer = manager.leader("indexer").lease(Duration::from_secs(10));
+/// # let stop = manager.clone();
+/// // In a task of its own. It returns when the manager is shut down.
+/// indexer
+///     .lead(async |term| {
+///         while term.is_valid() {
+///             // .. one step of the work; writes carry `term.number()` ..
+/// #           tokio::spawn({ let stop = stop.clone(); async move { stop.shutdown(Duration::ZERO).await } });
+///             tokio::time::sleep(Duration::from_millis(100)).await;
+///         }
+///     })
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a process is no candidate until `lead` is called"]
+pub struct Leadership {
+    manager: LockManager,
+    key: Result<LockKey>,
+    lease: Option<Duration>,
+}
+
+/// How a term ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TermEnd {
+    Returned,
+    Resigned,
+}
+
+impl LockManager {
+    /// Returns the leadership of `name` in this manager's namespace.
+    ///
+    /// An invalid name is reported when it is used.
+    pub fn leader(&self, name: &str) -> Leadership {
+        Leadership { manager: self.clone(), key: key_of(name, self.namespace()), lease: None }
+    }
+}
+
+/// Returns the key of the lock that the leader of `name` holds.
+fn key_of(name: &str, namespace: &str) -> Result<LockKey> {
+    let wrong = |problem: &str| Error::InvalidKey { template: name.into(), problem: problem.into() };
+    if name.is_empty() {
+        return Err(wrong("the name of a leader is empty"));
+    }
+    if name.contains(MARKER) {
+        return Err(wrong("the name of a leader cannot contain `##`"));
+    }
+    crate::key::IntoLockKey::into_lock_key(format!("leader:{name}"), namespace).map_err(Into::into)
+}
+
+impl Leadership {
+    /// Sets the lease of the leader: how long after a crash no other process leads. Default: the
+    /// manager's lease, which is 30 s unless set. From 100 ms to 365 days.
+    ///
+    /// It is renewed while the process leads.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Runs `body` whenever this process leads, until the manager is shut down.
+    ///
+    /// The process waits in the lock's queue. When it becomes the leader, the body starts. If the
+    /// leadership is lost, the body is dropped at its next await, as under a lock. If the body
+    /// returns, the term ends, and the process contends again after a backoff of 100 ms, which
+    /// doubles up to 10 s while terms are shorter than a lease. If the server is unavailable, the
+    /// process contends again after the same backoff.
+    ///
+    /// A term costs two round trips, and one per renewal.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidKey`], [`Error::Config`], [`Error::WrongKind`], [`Error::FencingCounter`],
+    /// [`Error::Reentrant`] if the current call chain holds the lock of this name, and
+    /// [`Error::Unavailable`] in a forked process. When the manager is shut down, it returns `Ok`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the body panics. The term ends, and another process leads.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body, then resigns.
+    pub async fn lead<F, Fut>(&self, mut body: F) -> Result<()>
+    where
+        F: FnMut(Term) -> Fut,
+        Fut: Future,
+    {
+        let key = self.key.clone()?;
+        let engine = self.manager.engine();
+        let election = self.manager.elections().of(&key);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            engine.in_own_process(Some(&key))?;
+            let started = engine.now();
+            let ended = match self.lock(&key).acquire().await {
+                Ok(guard) => run_term(guard, &election, &mut body).await,
+                Err(error) => Err(error),
+            };
+            let resigned = match ended {
+                Ok(end) => end == TermEnd::Resigned,
+                Err(Error::Shutdown { .. }) => return Ok(()),
+                Err(Error::Contended { .. }) => continue,
+                Err(Error::Lost { .. } | Error::Unavailable { .. } | Error::Deadlock { .. }) => false,
+                Err(error) => return Err(error),
+            };
+            if engine.is_closed() {
+                return Ok(());
+            }
+            if engine.now().since(started) > self.lease.unwrap_or(engine.lease) {
+                pause = FIRST_PAUSE;
+            }
+            let has_successor = resigned && matches!(self.manager.inspect(key.clone()).await, Ok(Some(_)));
+            let time = if has_successor { self.lease.unwrap_or(engine.lease) } else { pause };
+            pause = (pause * 2).min(LAST_PAUSE);
+            election.sleep_unless_closed(engine, time).await;
+        }
+    }
+
+    /// Ends the term of this process, and waits until its lock is released.
+    ///
+    /// The body is dropped at its current await. If another process waits, it leads one round trip
+    /// later, and this one pauses for one lease before it contends again. If this process does not
+    /// lead, it changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidKey`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the term still ends.
+    pub async fn resign(&self) -> Result<()> {
+        self.manager.elections().of(self.key.as_ref().map_err(Clone::clone)?).resign().await;
+        Ok(())
+    }
+
+    /// Returns `true` if this process leads, by the deadline of its lease.
+    ///
+    /// It sends no request.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.key.as_ref().is_ok_and(|key| self.manager.elections().of(key).is_leading(self.manager.engine()))
+    }
+
+    /// Returns a watch of the process that leads.
+    #[must_use]
+    pub fn watch(&self) -> LeaderWatch {
+        LeaderWatch::new(self.manager.clone(), self.key.clone())
+    }
+
+    fn lock(&self, key: &LockKey) -> Lock {
+        let lock = self.manager.lock(key.clone()).wait(LONGEST_WAIT);
+        match self.lease {
+            Some(lease) => lock.lease(lease),
+            None => lock,
+        }
+    }
+}
+
+/// Runs the body of one term until it returns, the lock is lost, or the process resigns. Then drops
+/// it, and releases the lock.
+async fn run_term<F, Fut>(guard: LockGuard, election: &Arc<Election>, body: &mut F) -> Result<TermEnd>
+where
+    F: FnMut(Term) -> Fut,
+    Fut: Future,
+{
+    let number = guard.fencing_token().await?;
+    let Some(hold) = guard.held() else { unreachable!("the guard was made of a hold") };
+    let leading = election.lead(guard.key(), hold.acquired(), number);
+    telemetry::term_started(guard.key(), number.get());
+    let term = Term::new(&hold.engine, guard.key(), hold.acquired(), number, election);
+    let ended = {
+        let mut running = pin!(body(term));
+        let mut ending = pin!(async {
+            tokio::select! {
+                biased;
+                () = election.resigned() => Ok(TermEnd::Resigned),
+                _ = guard.lost() => guard.check().map(|()| TermEnd::Resigned),
+            }
+        });
+        poll_fn(|cx| {
+            // After a pause of any length, the body of a lost term is not polled again.
+            guard.check()?;
+            if let Poll::Ready(ended) = ending.as_mut().poll(cx) {
+                return Poll::Ready(ended);
+            }
+            running.as_mut().poll(cx).map(|_| Ok(TermEnd::Returned))
+        })
+        .await
+    };
+    drop(leading);
+    guard.release().await?;
+    ended
+}
+
+/// The pauses between terms, and after failures.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_secs(10);
+
+/// A candidate that waits for longer enters the queue again.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);

@@ -1,0 +1,270 @@
+//! The decision about one tick: whether the process that asks runs it.
+
+use crate::protocol::job::job_record::{ActiveRun, JobRecord, SlotState};
+use crate::token::Token;
+
+/// The effect of a run that is still active when the next tick is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overlap {
+    /// The new tick is skipped.
+    #[default]
+    Skip,
+    /// The first tick that waits runs when the active run has ended. Later ones are skipped.
+    QueueOne,
+    /// The active run is stopped at its next await. The new tick runs when that run has ended, or
+    /// when its lease has expired.
+    CancelPrevious,
+}
+
+/// The effect of a run whose process crashed or lost its lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CrashedRun {
+    /// The tick runs once more.
+    #[default]
+    Rerun,
+    /// The tick does not run again.
+    Skip,
+}
+
+/// A process asks whether it runs a tick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BeginRequest {
+    pub(crate) kind: BeginKind,
+    /// Identifies the run. A repeated request has the same owner.
+    pub(crate) owner: Token,
+    pub(crate) node: String,
+    /// The schedule, as text.
+    pub(crate) spec: String,
+    /// The lease, in milliseconds.
+    pub(crate) lease: u64,
+    pub(crate) overlap: Overlap,
+    pub(crate) crashed: CrashedRun,
+    /// How often a failed tick runs again.
+    pub(crate) retries: u32,
+}
+
+/// What a process wants to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BeginKind {
+    /// The current tick.
+    Tick {
+        slot: u64,
+        /// The times of the server from which, and until which, a call belongs to the slot.
+        window: (u64, u64),
+        /// The slot before this one, if missed slots must run first.
+        previous: Option<u64>,
+    },
+    /// A slot that was missed.
+    Missed { slot: u64 },
+    /// The run that an operator requested.
+    Requested,
+}
+
+/// The decision about a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BeginReply {
+    /// The process that asks runs it.
+    Run(RunGrant),
+    /// The process asks again: an active run must end first. Its lease ends in so many
+    /// milliseconds.
+    Wait { lease_left: u64 },
+    /// It does not run here.
+    Skip(SkipReason),
+    /// Slots after this one, and since the job was first seen, must run first.
+    Missed { since: u64 },
+    /// By the server's clock, a call belongs to another slot.
+    OtherTick,
+}
+
+/// The terms of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunGrant {
+    pub(crate) slot: u64,
+    /// 1 for the first attempt.
+    pub(crate) attempt: u32,
+    /// The time after which slots that did not start are missed.
+    pub(crate) counted: u64,
+}
+
+/// Why a tick does not run here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SkipReason {
+    Paused,
+    /// It is running. Its lease ends in so many milliseconds.
+    Running {
+        lease_left: u64,
+    },
+    /// It has run.
+    Done,
+    /// A newer slot has started, which is given, or this one was skipped.
+    Late {
+        slot: u64,
+    },
+    /// The previous run is still active. This call made the decision.
+    Overlap {
+        lease_left: u64,
+    },
+    /// There is no request of an operator.
+    NotRequested,
+    /// The slot is more than [`FURTHEST_AHEAD`] ahead of the server's clock.
+    Ahead,
+}
+
+/// The longest time for which a caller's slot may be ahead of the server's clock: one day.
+pub(crate) const FURTHEST_AHEAD: u64 = 24 * 60 * 60 * 1_000;
+
+impl JobRecord {
+    /// Decides about a tick at the server's time `now`.
+    pub(crate) fn begin(&mut self, now: u64, request: &BeginRequest) -> BeginReply {
+        let slot = match request.kind {
+            BeginKind::Tick { slot, window: (from, until), .. }
+                if (now < from || now >= until) && self.waiting != Some(slot) =>
+            {
+                return BeginReply::OtherTick;
+            }
+            BeginKind::Tick { slot, .. } | BeginKind::Missed { slot } => slot,
+            BeginKind::Requested => return self.begin_requested(now, request),
+        };
+        if slot > now.saturating_add(FURTHEST_AHEAD) {
+            return BeginReply::Skip(SkipReason::Ahead);
+        }
+        let known = *self.known.get_or_insert(now);
+        if let Some(reply) = self.repeated(now, request) {
+            return reply;
+        }
+        self.expire_run(now);
+        if self.is_paused {
+            self.skip(slot);
+            return BeginReply::Skip(SkipReason::Paused);
+        }
+        if slot == self.slot && self.state != SlotState::None {
+            return self.begin_again(now, request);
+        }
+        if slot < self.slot || (slot <= self.skipped && self.waiting != Some(slot)) {
+            return BeginReply::Skip(SkipReason::Late { slot: self.slot });
+        }
+        if let BeginKind::Tick { previous: Some(previous), .. } = request.kind
+            && self.decided().max(known) < previous
+            && self.waiting != Some(slot)
+        {
+            return BeginReply::Missed { since: self.decided().max(known) };
+        }
+        match &self.run {
+            Some(run) => {
+                let lease_left = run.lease_end - now;
+                if matches!(request.kind, BeginKind::Missed { .. }) {
+                    return BeginReply::Skip(SkipReason::Running { lease_left });
+                }
+                self.overlap(slot, lease_left, request.overlap)
+            }
+            None => BeginReply::Run(self.start(now, slot, 1, request)),
+        }
+    }
+
+    /// Starts the run that an operator requested.
+    fn begin_requested(&mut self, now: u64, request: &BeginRequest) -> BeginReply {
+        self.known.get_or_insert(now);
+        if let Some(reply) = self.repeated(now, request) {
+            return reply;
+        }
+        self.expire_run(now);
+        let Some(requested) = self.request else { return BeginReply::Skip(SkipReason::NotRequested) };
+        if let Some(run) = &self.run {
+            return BeginReply::Skip(SkipReason::Running { lease_left: run.lease_end - now });
+        }
+        self.request = None;
+        self.activate(now, requested, true, request);
+        BeginReply::Run(RunGrant { slot: requested, attempt: 1, counted: self.missed_since() })
+    }
+
+    /// Decides about the slot that started last.
+    fn begin_again(&mut self, now: u64, request: &BeginRequest) -> BeginReply {
+        if let Some(run) = &self.run {
+            return BeginReply::Skip(SkipReason::Running { lease_left: run.lease_end - now });
+        }
+        if self.state == SlotState::Unstarted {
+            return BeginReply::Run(self.start(now, self.slot, self.attempt, request));
+        }
+        let runs_again = match self.state {
+            SlotState::Failed => self.attempt <= request.retries,
+            SlotState::Lost => request.crashed == CrashedRun::Rerun,
+            _ => false,
+        };
+        if !runs_again {
+            return BeginReply::Skip(SkipReason::Done);
+        }
+        BeginReply::Run(self.start(now, self.slot, self.attempt + 1, request))
+    }
+
+    /// Decides about a slot that is due while another run is active.
+    fn overlap(&mut self, slot: u64, lease_left: u64, overlap: Overlap) -> BeginReply {
+        let is_first = self.waiting.is_none_or(|waiting| waiting == slot);
+        match overlap {
+            Overlap::QueueOne if is_first => self.waiting = Some(slot),
+            Overlap::CancelPrevious => {
+                if let Some(run) = &mut self.run {
+                    run.is_cancelled = true;
+                }
+                if let Some(replaced) = self.waiting.filter(|waiting| *waiting < slot) {
+                    self.skip(replaced);
+                }
+                self.waiting = Some(slot);
+            }
+            Overlap::Skip | Overlap::QueueOne => {
+                self.skip(slot);
+                return BeginReply::Skip(SkipReason::Overlap { lease_left });
+            }
+        }
+        BeginReply::Wait { lease_left }
+    }
+
+    /// Returns the reply to a request that arrives again, since its first reply was late or lost.
+    ///
+    /// The lease of its run counts from this request, as its owner assumes. A request that arrives
+    /// after its run has ended starts nothing.
+    fn repeated(&mut self, now: u64, request: &BeginRequest) -> Option<BeginReply> {
+        if self.ended == Some(request.owner) {
+            return Some(BeginReply::Skip(SkipReason::Done));
+        }
+        let run = self.run.as_mut().filter(|run| run.owner == request.owner)?;
+        run.lease_end = run.lease_end.max(now.saturating_add(request.lease));
+        let attempt = if run.is_requested { 1 } else { self.attempt };
+        Some(BeginReply::Run(RunGrant { slot: run.slot, attempt, counted: self.missed_since() }))
+    }
+
+    fn skip(&mut self, slot: u64) {
+        if slot > self.decided() {
+            self.counters.skips += 1;
+            self.skipped = slot;
+        }
+    }
+
+    fn start(&mut self, now: u64, slot: u64, attempt: u32, request: &BeginRequest) -> RunGrant {
+        let counted = self.missed_since();
+        self.slot = slot;
+        self.attempt = attempt;
+        self.state = SlotState::Running;
+        if let Some(waiting) = self.waiting.take_if(|waiting| *waiting <= slot)
+            && waiting < slot
+        {
+            self.counters.skips += 1;
+        }
+        self.activate(now, slot, false, request);
+        RunGrant { slot, attempt, counted }
+    }
+
+    fn activate(&mut self, now: u64, slot: u64, is_requested: bool, request: &BeginRequest) {
+        let BeginRequest { owner, node, spec, lease, .. } = request;
+        self.counters.runs += 1;
+        self.spec.clone_from(spec);
+        self.run = Some(ActiveRun {
+            owner: *owner,
+            slot,
+            is_requested,
+            started: now,
+            lease_end: now.saturating_add(*lease),
+            is_cancelled: false,
+            node: node.clone(),
+        });
+    }
+}

@@ -1,0 +1,253 @@
+//! [`JobRecord`], what the server knows about one job.
+
+use std::collections::VecDeque;
+
+use crate::token::Token;
+
+/// The maximum number of runs in the history of a job.
+pub(crate) const HISTORY: usize = 50;
+
+/// How long before its time a slot may start, in milliseconds.
+const LONGEST_EARLY: u64 = 10_000;
+
+/// The record of one job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JobRecord {
+    /// When the job was first seen; `None` before its first request.
+    pub(crate) known: Option<u64>,
+    /// The last slot that started.
+    pub(crate) slot: u64,
+    /// The attempts of `slot`.
+    pub(crate) attempt: u32,
+    /// The state of `slot`.
+    pub(crate) state: SlotState,
+    /// The last slot that was skipped. It never starts.
+    pub(crate) skipped: u64,
+    /// The slot up to which missed slots are counted.
+    pub(crate) counted: u64,
+    /// The run whose lease was valid when it was last renewed.
+    pub(crate) run: Option<ActiveRun>,
+    /// The owner of the run that ended last. A late request of it starts nothing.
+    pub(crate) ended: Option<Token>,
+    /// The slot that starts when the active run ends.
+    pub(crate) waiting: Option<u64>,
+    /// A request of an operator to run the job now, by its time.
+    pub(crate) request: Option<u64>,
+    pub(crate) is_paused: bool,
+    pub(crate) counters: JobCounters,
+    /// The schedule of the last run, as text.
+    pub(crate) spec: String,
+    /// When a run last succeeded, and its slot.
+    pub(crate) succeeded: Option<(u64, u64)>,
+    /// The latest runs, the latest first.
+    pub(crate) history: VecDeque<PastRun>,
+}
+
+/// The state of the last slot that started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SlotState {
+    /// No slot has started.
+    #[default]
+    None,
+    Running,
+    /// Its run succeeded or was cancelled.
+    Done,
+    Failed,
+    /// Its lease expired, and another request found that.
+    Lost,
+    /// Its owner gave it back before its body started.
+    Unstarted,
+}
+
+/// What a job has done since it was first seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JobCounters {
+    pub(crate) runs: u64,
+    pub(crate) failures: u64,
+    pub(crate) skips: u64,
+    pub(crate) missed: u64,
+}
+
+/// A run that has a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ActiveRun {
+    /// Identifies the run. Never reused.
+    pub(crate) owner: Token,
+    /// Its slot; for a requested run, the time of its request.
+    pub(crate) slot: u64,
+    /// Whether an operator requested it.
+    pub(crate) is_requested: bool,
+    pub(crate) started: u64,
+    pub(crate) lease_end: u64,
+    /// Whether a newer slot wants it to end.
+    pub(crate) is_cancelled: bool,
+    /// The process that runs it.
+    pub(crate) node: String,
+}
+
+/// A run that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PastRun {
+    pub(crate) slot: u64,
+    pub(crate) is_requested: bool,
+    pub(crate) started: u64,
+    pub(crate) finished: u64,
+    pub(crate) result: RunResult,
+    /// The process that ran it.
+    pub(crate) node: String,
+    /// The text of its error; empty if there is none.
+    pub(crate) error: String,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunResult {
+    Succeeded,
+    Failed,
+    /// A newer slot replaced it.
+    Cancelled,
+    /// Its lease expired, and another request found that.
+    Lost,
+    /// Its body did not start: its owner received no reply in time.
+    Unstarted,
+}
+
+/// The end of a run, as its owner reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FinishRequest {
+    pub(crate) owner: Token,
+    pub(crate) result: RunResult,
+    pub(crate) error: String,
+    /// The slots that were missed before this run: the time from which they were counted, and their
+    /// number.
+    pub(crate) missed: Option<(u64, u64)>,
+}
+
+/// The reply to the renewal or the end of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnerReply {
+    Owner,
+    /// The run is the owner's, and a newer slot wants it to end.
+    Cancelled,
+    NotOwner,
+}
+
+impl JobRecord {
+    /// Extends the lease of a run to `lease` from `now`.
+    ///
+    /// A run whose lease has expired is renewed if no other request has found that.
+    pub(crate) fn renew(&mut self, now: u64, owner: Token, lease: u64) -> OwnerReply {
+        let Some(run) = self.run.as_mut().filter(|run| run.owner == owner) else {
+            return OwnerReply::NotOwner;
+        };
+        run.lease_end = run.lease_end.max(now.saturating_add(lease));
+        if run.is_cancelled { OwnerReply::Cancelled } else { OwnerReply::Owner }
+    }
+
+    /// Ends a run. Changes nothing unless the run is still the active one.
+    pub(crate) fn finish(&mut self, now: u64, end: FinishRequest) -> OwnerReply {
+        if self.run.as_ref().is_none_or(|run| run.owner != end.owner) {
+            return OwnerReply::NotOwner;
+        }
+        let slot = self.slot;
+        if let Some((counted, missed)) = end.missed
+            && counted >= self.counted
+            && counted < slot
+        {
+            self.counted = slot;
+            self.counters.missed += missed;
+        }
+        self.end_run(now, end.result, end.error);
+        OwnerReply::Owner
+    }
+
+    /// Pauses or resumes the job. Slots until `now` that have not started are skipped when it
+    /// resumes.
+    pub(crate) fn set_paused(&mut self, now: u64, is_paused: bool) {
+        self.known.get_or_insert(now);
+        if self.is_paused && !is_paused {
+            self.skipped = self.skipped.max(now);
+        }
+        self.is_paused = is_paused;
+    }
+
+    /// Requests a run at once, in addition to the schedule.
+    pub(crate) fn request_run(&mut self, now: u64) {
+        self.known.get_or_insert(now);
+        self.request = Some(now);
+    }
+
+    /// Forgets the slots, so that slots up to `now` neither start nor count as missed, and neither
+    /// does one that started early. A run that is active is forgotten: its end changes nothing.
+    pub(crate) fn reset(&mut self, now: u64) {
+        let is_early = self.slot > now && self.slot <= now + LONGEST_EARLY;
+        *self = Self {
+            known: Some(now),
+            skipped: if is_early { self.slot } else { now },
+            counted: now,
+            is_paused: self.is_paused,
+            counters: self.counters,
+            history: std::mem::take(&mut self.history),
+            succeeded: self.succeeded,
+            ..Self::default()
+        };
+    }
+
+    /// Returns the time after which slots that did not start are missed.
+    pub(super) fn missed_since(&self) -> u64 {
+        self.counted.max(self.skipped).max(self.known.unwrap_or_default())
+    }
+
+    /// Returns the last slot about which there is a decision.
+    pub(crate) fn decided(&self) -> u64 {
+        self.slot.max(self.skipped)
+    }
+
+    /// Returns `true` if the last slot that started may run again at `now`, or its run is lost and
+    /// must be recorded.
+    pub(crate) fn may_run_again(&self, now: u64, retries: u32, reruns: bool) -> bool {
+        match (&self.run, self.state) {
+            (Some(run), SlotState::Running) => reruns && !run.is_requested && run.lease_end <= now,
+            (Some(_), _) => false,
+            (None, SlotState::Failed) => self.attempt <= retries,
+            (None, SlotState::Lost) => reruns,
+            (None, state) => state == SlotState::Unstarted,
+        }
+    }
+
+    /// Ends the active run if its lease is over.
+    pub(super) fn expire_run(&mut self, now: u64) {
+        if self.run.as_ref().is_some_and(|run| run.lease_end <= now) {
+            self.end_run(now, RunResult::Lost, String::new());
+        }
+    }
+
+    fn end_run(&mut self, now: u64, result: RunResult, error: String) {
+        let Some(run) = self.run.take() else { return };
+        self.ended = Some(run.owner);
+        if result == RunResult::Unstarted {
+            self.counters.runs = self.counters.runs.saturating_sub(1);
+            if run.is_requested {
+                self.request.get_or_insert(run.slot);
+            } else {
+                self.state = SlotState::Unstarted;
+            }
+            return;
+        }
+        if !run.is_requested {
+            self.state = match result {
+                RunResult::Succeeded | RunResult::Cancelled => SlotState::Done,
+                RunResult::Failed => SlotState::Failed,
+                RunResult::Lost | RunResult::Unstarted => SlotState::Lost,
+            };
+        }
+        match result {
+            RunResult::Succeeded => self.succeeded = Some((now, run.slot)),
+            RunResult::Failed | RunResult::Lost => self.counters.failures += 1,
+            RunResult::Cancelled | RunResult::Unstarted => {}
+        }
+        let ActiveRun { slot, is_requested, started, node, .. } = run;
+        self.history.push_front(PastRun { slot, is_requested, started, finished: now, result, node, error });
+        self.history.truncate(HISTORY);
+    }
+}

@@ -1,0 +1,415 @@
+//! The replicas of a service, a server, and the messages between them.
+
+use std::collections::BTreeMap;
+
+use super::JobCoverage;
+use super::starts::Starts;
+use crate::protocol::job::begin::{BeginKind, BeginReply, BeginRequest, CrashedRun, Overlap};
+use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
+use crate::protocol::simulation::choices::ChoiceSource;
+use crate::token::Token;
+
+/// The period of the job and its lease, in milliseconds.
+const PERIOD: u64 = 10_000;
+const LEASE: u64 = 3_000;
+const TIMEOUT: u64 = 500;
+/// The true time at which the simulation starts and ends.
+const START: u64 = 10_000_000;
+const END: u64 = START + 12 * PERIOD;
+const HOUR: u64 = 3_600_000;
+
+/// The kinds of random choices.
+mod kind {
+    pub(super) const SETUP: usize = 0;
+    pub(super) const DELAY: usize = 1;
+    pub(super) const LOSS: usize = 2;
+    pub(super) const BODY: usize = 3;
+    pub(super) const CRASH: usize = 4;
+    pub(super) const FREEZE: usize = 5;
+    pub(super) const TIMER: usize = 6;
+    pub(super) const OPERATOR: usize = 7;
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// The timer of a replica fires.
+    Timer,
+    /// A request arrives at the server.
+    Begin {
+        request: BeginRequest,
+        sent: u64,
+    },
+    /// The reply of the server arrives.
+    Begun {
+        request: BeginRequest,
+        sent: u64,
+        reply: BeginReply,
+        server_time: u64,
+    },
+    /// No reply has arrived in time.
+    TimedOut {
+        request: BeginRequest,
+        sent: u64,
+    },
+    /// It is time to renew.
+    Renewal {
+        owner: Token,
+    },
+    Renew {
+        owner: Token,
+        sent: u64,
+    },
+    Renewed {
+        owner: Token,
+        sent: u64,
+        reply: OwnerReply,
+    },
+    /// The body ends.
+    BodyEnds {
+        owner: Token,
+    },
+    Finish {
+        end: FinishRequest,
+    },
+    /// An operator changes the job.
+    Operator,
+    Crash,
+}
+
+/// One process with a clock of its own.
+#[derive(Debug)]
+struct Replica {
+    /// Its clock minus true time, plus [`HOUR`].
+    offset: u64,
+    /// The server's clock minus its own, plus two hours, as far as it knows.
+    correction: u64,
+    frozen_until: u64,
+    run: Option<LocalRun>,
+    /// The request in flight, and when it was last sent.
+    request: Option<(Token, u64)>,
+}
+
+/// The run of a replica, as the replica knows it.
+#[derive(Debug)]
+struct LocalRun {
+    owner: Token,
+    valid_until: u64,
+    result: RunResult,
+}
+
+struct Fleet {
+    now: u64,
+    events: BTreeMap<(u64, u64), (usize, Event)>,
+    sequence: u64,
+    choices: ChoiceSource,
+    replicas: Vec<Replica>,
+    record: JobRecord,
+    /// How far the server's clock has stepped back.
+    stepped_back: u64,
+    template: BeginRequest,
+    starts: Starts,
+    coverage: JobCoverage,
+}
+
+/// Runs one schedule.
+///
+/// # Errors
+///
+/// The violated invariant.
+pub(super) fn run(seed: u64) -> Result<JobCoverage, String> {
+    let mut fleet = Fleet::new(seed);
+    while let Some(((at, _), (replica, event))) = fleet.events.pop_first() {
+        fleet.now = at;
+        let is_local = !matches!(
+            event,
+            Event::Begin { .. } | Event::Renew { .. } | Event::Finish { .. } | Event::Operator
+        );
+        let frozen_until = fleet.replicas[replica].frozen_until;
+        if is_local && at < frozen_until {
+            fleet.push(frozen_until, replica, event);
+            continue;
+        }
+        fleet.on_event(replica, event)?;
+    }
+    fleet.coverage.starts = fleet.starts.len();
+    fleet.coverage.restarts = fleet.starts.of_attempts_after_the_first();
+    Ok(fleet.coverage)
+}
+
+impl Fleet {
+    fn new(seed: u64) -> Self {
+        let mut choices = ChoiceSource::new(seed);
+        let mut setup = |subject, bound| choices.up_to(kind::SETUP, subject, bound);
+        let count = 2 + setup(0, 3);
+        let overlap = [Overlap::Skip, Overlap::QueueOne, Overlap::CancelPrevious][setup(1, 2) as usize];
+        let crashed = [CrashedRun::Rerun, CrashedRun::Skip][setup(2, 1) as usize];
+        let template = BeginRequest {
+            kind: BeginKind::Requested,
+            owner: Token::of_numbers(0, 0).expect("a small number"),
+            node: String::new(),
+            spec: String::new(),
+            lease: LEASE,
+            overlap,
+            crashed,
+            retries: u32::try_from(setup(3, 2)).unwrap_or_default(),
+        };
+        // Clocks differ by up to half a period in either direction.
+        let offsets: Vec<_> = (0..count).map(|_| HOUR - PERIOD / 2 + setup(4, PERIOD)).collect();
+        let replica =
+            |offset| Replica { offset, correction: 2 * HOUR, frozen_until: 0, run: None, request: None };
+        let mut fleet = Self {
+            now: START,
+            events: BTreeMap::new(),
+            sequence: 0,
+            choices,
+            replicas: offsets.into_iter().map(replica).collect(),
+            record: JobRecord::default(),
+            stepped_back: 0,
+            template,
+            starts: Starts::default(),
+            coverage: JobCoverage::default(),
+        };
+        for replica in 0..fleet.replicas.len() {
+            fleet.schedule_timer(replica);
+        }
+        fleet.push(START + 3 * PERIOD, 0, Event::Operator);
+        fleet.push(START + 4 * PERIOD, 1, Event::Crash);
+        fleet
+    }
+
+    fn push(&mut self, at: u64, replica: usize, event: Event) {
+        self.sequence += 1;
+        self.events.insert((at, self.sequence), (replica, event));
+    }
+
+    fn choose(&mut self, kind: usize, replica: usize, bound: u64) -> u64 {
+        self.choices.up_to(kind, replica, bound)
+    }
+
+    fn owner(&mut self) -> Token {
+        self.sequence += 1;
+        Token::of_numbers(7, self.sequence).expect("a small number")
+    }
+
+    fn server_time(&self) -> u64 {
+        self.now - self.stepped_back
+    }
+
+    /// Sends a message that arrives late, or not at all.
+    fn send(&mut self, replica: usize, event: Event) {
+        if self.choices.happens(kind::LOSS, replica, 5) {
+            self.coverage.lost_replies += 1;
+            return;
+        }
+        let slow = if self.choices.happens(kind::DELAY, replica, 5) { 2 * LEASE } else { 20 };
+        let delay = 1 + self.choose(kind::DELAY, replica, slow);
+        self.push(self.now + delay, replica, event);
+    }
+
+    /// Sets the next timer of a replica: near its own tick, or at any time.
+    fn schedule_timer(&mut self, replica: usize) {
+        let offset = self.replicas[replica].offset;
+        let local = self.now + offset;
+        let next = (local / PERIOD + 1) * PERIOD - offset;
+        let late = if self.choices.happens(kind::TIMER, replica, 30) { PERIOD - 1 } else { 5 };
+        let at = next + self.choose(kind::TIMER, replica, late);
+        if at < END {
+            self.push(at, replica, Event::Timer);
+        }
+    }
+
+    fn on_event(&mut self, replica: usize, event: Event) -> Result<(), String> {
+        match event {
+            Event::Timer => {
+                self.schedule_timer(replica);
+                self.freeze_sometimes(replica);
+                self.begin(replica);
+            }
+            Event::Begin { request, sent } => self.on_begin(replica, request, sent)?,
+            Event::Begun { request, sent, reply, server_time } => {
+                self.on_begun(replica, request, sent, reply, server_time);
+            }
+            Event::TimedOut { request, sent }
+                if self.replicas[replica].request == Some((request.owner, sent))
+                    && self.now < 2 * END - START =>
+            {
+                // The same owner again: the first request may have run.
+                self.send_begin(replica, request);
+            }
+            Event::TimedOut { .. } => {}
+            Event::Renewal { owner } => self.on_renewal(replica, owner),
+            Event::Renew { owner, sent } => {
+                let reply = self.record.renew(self.server_time(), owner, LEASE);
+                self.send(replica, Event::Renewed { owner, sent, reply });
+            }
+            Event::Renewed { owner, sent, reply } => self.on_renewed(replica, owner, sent, reply),
+            Event::BodyEnds { owner } => self.on_body_ends(replica, owner),
+            Event::Finish { end } => {
+                let (owner, result) = (end.owner, end.result);
+                if self.record.finish(self.server_time(), end) == OwnerReply::NotOwner {
+                    self.coverage.late_ends += 1;
+                } else {
+                    self.starts.on_end(owner, result);
+                }
+            }
+            Event::Operator => self.on_operator(),
+            Event::Crash => self.crash(replica),
+        }
+        Ok(())
+    }
+
+    /// Asks for the tick that is current by the replica's knowledge of the server's clock.
+    fn begin(&mut self, replica: usize) {
+        let owner = self.owner();
+        let Replica { offset, correction, run, request, .. } = &mut self.replicas[replica];
+        if run.is_some() || request.is_some() {
+            return;
+        }
+        *request = Some((owner, self.now));
+        let server_time = self.now + *offset + *correction - 3 * HOUR;
+        let slot = (server_time + PERIOD / 2) / PERIOD * PERIOD;
+        let window = (slot - PERIOD / 2, slot + PERIOD / 2);
+        let kind = if self.record.request.is_some() && self.choices.happens(kind::OPERATOR, replica, 50) {
+            self.coverage.requested += 1;
+            BeginKind::Requested
+        } else {
+            BeginKind::Tick { slot, window, previous: None }
+        };
+        let request = BeginRequest { kind, owner, ..self.template.clone() };
+        self.send_begin(replica, request);
+    }
+
+    fn send_begin(&mut self, replica: usize, request: BeginRequest) {
+        let sent = self.now;
+        self.replicas[replica].request = Some((request.owner, sent));
+        self.push(sent + TIMEOUT, replica, Event::TimedOut { request: request.clone(), sent });
+        self.send(replica, Event::Begin { request, sent });
+    }
+
+    fn on_begin(&mut self, replica: usize, request: BeginRequest, sent: u64) -> Result<(), String> {
+        let server_time = self.server_time();
+        let reply = self.record.begin(server_time, &request);
+        if let BeginReply::Run(grant) = reply {
+            // A slot that waited when the server's clock stepped back was due before.
+            let is_early = request.kind != BeginKind::Requested && grant.slot > self.now + PERIOD / 2;
+            if self.starts.on_run(self.now, &request, grant)? && is_early {
+                return Err(format!("{grant:?} starts too early, at {server_time}"));
+            }
+        }
+        self.send(replica, Event::Begun { request, sent, reply, server_time });
+        Ok(())
+    }
+
+    fn on_begun(
+        &mut self,
+        replica: usize,
+        request: BeginRequest,
+        sent: u64,
+        reply: BeginReply,
+        server_time: u64,
+    ) {
+        let (now, owner) = (self.now, request.owner);
+        let known = &mut self.replicas[replica];
+        if known.request.is_none_or(|(current, _)| current != owner) {
+            return;
+        }
+        known.correction = server_time + 3 * HOUR - (sent + known.offset);
+        known.request = None;
+        match reply {
+            BeginReply::Run(_) => {
+                let valid_until = sent + LEASE;
+                if now >= valid_until {
+                    return; // its lease is over before it starts
+                }
+                known.run = Some(LocalRun { owner, valid_until, result: RunResult::Succeeded });
+                self.starts.on_valid(owner, valid_until);
+                let long = if self.choices.happens(kind::BODY, replica, 30) { 2 * PERIOD } else { 50 };
+                let body = 1 + self.choose(kind::BODY, replica, long);
+                self.push(now + body, replica, Event::BodyEnds { owner });
+                self.push(now + LEASE / 3, replica, Event::Renewal { owner });
+                if self.choices.happens(kind::CRASH, replica, 5) {
+                    self.push(now + body / 2, replica, Event::Crash);
+                }
+                self.freeze_sometimes(replica);
+            }
+            BeginReply::Wait { .. } => {
+                self.coverage.waits += 1;
+                known.request = Some((owner, now));
+                self.push(now + 200, replica, Event::TimedOut { request, sent: now });
+            }
+            BeginReply::OtherTick => {
+                self.coverage.corrected_clocks += 1;
+                self.begin(replica);
+            }
+            BeginReply::Skip(_) | BeginReply::Missed { .. } => {}
+        }
+    }
+
+    fn on_renewal(&mut self, replica: usize, owner: Token) {
+        let sent = self.now;
+        let is_valid = |run: &LocalRun| run.owner == owner && run.valid_until > sent;
+        if self.replicas[replica].run.as_ref().is_some_and(is_valid) {
+            self.push(sent + LEASE / 3, replica, Event::Renewal { owner });
+            self.send(replica, Event::Renew { owner, sent });
+        }
+    }
+
+    fn on_renewed(&mut self, replica: usize, owner: Token, sent: u64, reply: OwnerReply) {
+        let now = self.now;
+        let Some(run) = self.replicas[replica].run.as_mut().filter(|run| run.owner == owner) else { return };
+        match reply {
+            OwnerReply::Owner if run.valid_until > now => {
+                run.valid_until = run.valid_until.max(sent + LEASE);
+                let until = run.valid_until;
+                self.starts.on_valid(owner, until);
+            }
+            OwnerReply::Cancelled => {
+                self.coverage.cancels += 1;
+                run.result = RunResult::Cancelled;
+                self.on_body_ends(replica, owner);
+            }
+            OwnerReply::Owner | OwnerReply::NotOwner => {}
+        }
+    }
+
+    fn on_body_ends(&mut self, replica: usize, owner: Token) {
+        let Some(run) = self.replicas[replica].run.take_if(|run| run.owner == owner) else { return };
+        self.starts.on_crash(owner); // it is not polled again
+        let fails = run.result == RunResult::Succeeded && self.choices.happens(kind::BODY, replica, 20);
+        let result = if fails { RunResult::Failed } else { run.result };
+        let end = FinishRequest { owner, result, error: String::new(), missed: None };
+        self.send(replica, Event::Finish { end });
+    }
+
+    fn crash(&mut self, replica: usize) {
+        let known = &mut self.replicas[replica];
+        known.request = None;
+        if let Some(run) = known.run.take() {
+            self.coverage.crashes += 1;
+            self.starts.on_crash(run.owner);
+        }
+    }
+
+    fn freeze_sometimes(&mut self, replica: usize) {
+        if self.choices.happens(kind::FREEZE, replica, 5) {
+            self.coverage.freezes += 1;
+            self.replicas[replica].frozen_until = self.now + self.choose(kind::FREEZE, replica, 3 * LEASE);
+        }
+    }
+
+    fn on_operator(&mut self) {
+        let now = self.server_time();
+        match self.choose(kind::OPERATOR, 0, 5) {
+            1 => self.record.request_run(now),
+            2 => self.record.set_paused(now, !self.record.is_paused),
+            3 if self.stepped_back == 0 => {
+                self.coverage.steps_back += 1;
+                self.stepped_back = HOUR;
+            }
+            _ => {}
+        }
+        if self.now + PERIOD < END {
+            self.push(self.now + PERIOD, 0, Event::Operator);
+        }
+    }
+}

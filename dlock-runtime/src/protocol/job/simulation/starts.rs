@@ -1,0 +1,114 @@
+//! [`Starts`], every start of a run, and the invariants that it must keep.
+
+use crate::protocol::job::begin::{BeginKind, BeginRequest, CrashedRun, RunGrant};
+use crate::protocol::job::job_record::RunResult;
+use crate::token::Token;
+
+/// All runs that the server started.
+#[derive(Debug, Default)]
+pub(super) struct Starts {
+    runs: Vec<StartedRun>,
+}
+
+#[derive(Debug)]
+struct StartedRun {
+    owner: Token,
+    slot: u64,
+    attempt: u32,
+    is_requested: bool,
+    /// Until when the replica considers its lease valid, in true time.
+    valid_until: u64,
+    ended: Option<RunResult>,
+}
+
+impl Starts {
+    /// Records that the server grants a run, at the true time `now`. Returns `true` for a new run.
+    ///
+    /// # Errors
+    ///
+    /// The violated invariant.
+    pub(super) fn on_run(
+        &mut self,
+        now: u64,
+        request: &BeginRequest,
+        grant: RunGrant,
+    ) -> Result<bool, String> {
+        // A late request may start a run that its replica does not want any more, but only as any
+        // other request may.
+        let is_repeated = |run: &StartedRun| {
+            run.owner == request.owner && (run.slot, run.attempt) == (grant.slot, grant.attempt)
+        };
+        if self.runs.last().is_some_and(is_repeated) {
+            return Ok(false);
+        }
+        let is_requested = request.kind == BeginKind::Requested;
+        if let Some(other) = self.runs.iter().find(|run| run.ended.is_none() && run.valid_until > now) {
+            return Err(format!("{grant:?} starts while {other:?} is valid"));
+        }
+        let earlier = || self.runs.iter().filter(|run| !run.is_requested);
+        if !is_requested {
+            if let Some(newer) = earlier().find(|run| run.slot > grant.slot) {
+                return Err(format!("{grant:?} starts after {newer:?}"));
+            }
+            let same: Vec<_> = earlier().filter(|run| run.slot == grant.slot).collect();
+            let attempts = u32::try_from(same.len()).unwrap_or(u32::MAX);
+            if grant.attempt != attempts + 1 {
+                return Err(format!(
+                    "attempt {} of {} is number {}",
+                    grant.attempt,
+                    grant.slot,
+                    attempts + 1
+                ));
+            }
+            let failed = same.iter().filter(|run| run.ended == Some(RunResult::Failed)).count();
+            if same.iter().any(|run| matches!(run.ended, Some(RunResult::Succeeded | RunResult::Cancelled))) {
+                return Err(format!("{grant:?} starts a tick twice, which has run: {same:?}"));
+            }
+            if request.crashed == CrashedRun::Skip && failed < same.len() {
+                return Err(format!("{grant:?} starts a tick twice, after a crash: {same:?}"));
+            }
+            if failed > request.retries as usize + (same.len() - failed) {
+                return Err(format!("{grant:?} is one retry too many: {same:?}"));
+            }
+        }
+        let RunGrant { slot, attempt, .. } = grant;
+        self.runs.push(StartedRun {
+            owner: request.owner,
+            slot,
+            attempt,
+            is_requested,
+            valid_until: 0,
+            ended: None,
+        });
+        Ok(true)
+    }
+
+    /// Records until when the replica of a run considers its lease valid.
+    pub(super) fn on_valid(&mut self, owner: Token, until: u64) {
+        if let Some(run) = self.runs.iter_mut().rfind(|run| run.owner == owner) {
+            run.valid_until = run.valid_until.max(until);
+        }
+    }
+
+    /// Records that a replica stopped, without a report.
+    pub(super) fn on_crash(&mut self, owner: Token) {
+        if let Some(run) = self.runs.iter_mut().rfind(|run| run.owner == owner) {
+            run.valid_until = 0;
+        }
+    }
+
+    /// Records that the server accepted the end of a run.
+    pub(super) fn on_end(&mut self, owner: Token, result: RunResult) {
+        if let Some(run) = self.runs.iter_mut().rfind(|run| run.owner == owner) {
+            run.ended = Some(result);
+        }
+    }
+
+    pub(super) fn of_attempts_after_the_first(&self) -> u64 {
+        self.runs.iter().filter(|run| run.attempt > 1).count() as u64
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.runs.len() as u64
+    }
+}

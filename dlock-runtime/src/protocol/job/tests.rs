@@ -1,0 +1,323 @@
+use super::begin::*;
+use super::job_record::*;
+use crate::token::Token;
+
+const LEASE: u64 = 3_000;
+const TICK: u64 = 10_000;
+
+fn owner(number: u64) -> Token {
+    Token::of_numbers(1, number).expect("a small number")
+}
+
+fn request(number: u64, kind: BeginKind) -> BeginRequest {
+    BeginRequest {
+        kind,
+        owner: owner(number),
+        node: "a".to_owned(),
+        spec: "every 10000 ms".to_owned(),
+        lease: LEASE,
+        overlap: Overlap::Skip,
+        crashed: CrashedRun::Rerun,
+        retries: 0,
+    }
+}
+
+/// A call of the slot's own window by a caller that does not catch up.
+fn tick(number: u64, slot: u64) -> BeginRequest {
+    request(number, BeginKind::Tick { slot, window: (slot - TICK / 2, slot + TICK / 2), previous: None })
+}
+
+/// A call of any time.
+fn late_tick(number: u64, slot: u64) -> BeginRequest {
+    request(number, BeginKind::Tick { slot, window: (0, u64::MAX), previous: None })
+}
+
+fn started(reply: BeginReply) -> RunGrant {
+    let BeginReply::Run(grant) = reply else { panic!("it does not run: {reply:?}") };
+    grant
+}
+
+fn ended(record: &mut JobRecord, now: u64, number: u64, result: RunResult) -> OwnerReply {
+    record.finish(now, FinishRequest { owner: owner(number), result, error: String::new(), missed: None })
+}
+
+/// A record whose slot 10,000 succeeded.
+fn after_one_run() -> JobRecord {
+    let mut record = JobRecord::default();
+    started(record.begin(10_000, &tick(1, 10_000)));
+    assert_eq!(ended(&mut record, 10_001, 1, RunResult::Succeeded), OwnerReply::Owner);
+    record
+}
+
+#[test]
+fn one_call_of_a_tick_runs_it() {
+    let mut record = after_one_run();
+
+    assert_eq!(record.begin(10_002, &tick(2, 10_000)), BeginReply::Skip(SkipReason::Done));
+    assert_eq!(started(record.begin(15_000, &tick(3, 20_000))).slot, 20_000, "5 s early");
+    assert_eq!(ended(&mut record, 15_001, 3, RunResult::Succeeded), OwnerReply::Owner);
+    assert_eq!(record.begin(20_000, &tick(4, 20_000)), BeginReply::Skip(SkipReason::Done));
+}
+
+#[test]
+fn a_running_tick_is_skipped_by_others() {
+    let mut record = JobRecord::default();
+    started(record.begin(10_000, &tick(1, 10_000)));
+
+    let running = SkipReason::Running { lease_left: LEASE - 1_000 };
+    assert_eq!(record.begin(11_000, &tick(2, 10_000)), BeginReply::Skip(running));
+}
+
+#[test]
+fn a_repeated_request_gets_the_same_run() {
+    let mut record = JobRecord::default();
+    let first = started(record.begin(10_000, &tick(1, 10_000)));
+
+    assert_eq!(started(record.begin(10_400, &tick(1, 10_000))), first);
+    assert_eq!(record.counters.runs, 1);
+}
+
+#[test]
+fn a_call_outside_the_window_is_of_another_tick() {
+    let mut record = JobRecord::default();
+
+    assert_eq!(record.begin(4_999, &tick(1, 10_000)), BeginReply::OtherTick);
+    assert_eq!(record.begin(15_000, &tick(1, 10_000)), BeginReply::OtherTick);
+    assert_eq!(record, JobRecord::default(), "it changes nothing");
+}
+
+#[test]
+fn older_slots_are_late() {
+    let mut record = after_one_run();
+    started(record.begin(20_000, &tick(2, 20_000)));
+
+    let late = BeginReply::Skip(SkipReason::Late { slot: 20_000 });
+    assert_eq!(record.begin(20_001, &late_tick(3, 10_000)), late);
+}
+
+/// The clock of the server steps back by an hour: its ticks have run.
+#[test]
+fn no_slot_runs_again_after_the_clock_stepped_back() {
+    let hour = 3_600_000;
+    let mut record = JobRecord::default();
+    for (number, slot) in (1..=5).map(|n| (n, hour + n * TICK)) {
+        started(record.begin(slot, &tick(number, slot)));
+        ended(&mut record, slot + 1, number, RunResult::Succeeded);
+    }
+    for (number, slot) in (1..360).map(|n| (n + 10, n * TICK)) {
+        let late = BeginReply::Skip(SkipReason::Late { slot: hour + 5 * TICK });
+        assert_eq!(record.begin(slot, &tick(number, slot)), late);
+    }
+}
+
+#[test]
+fn a_crashed_run_runs_again_only_with_rerun() {
+    for (crashed, expected) in [(CrashedRun::Rerun, Some(2)), (CrashedRun::Skip, None)] {
+        let mut record = JobRecord::default();
+        started(record.begin(10_000, &tick(1, 10_000)));
+        let again = BeginRequest { crashed, ..tick(2, 10_000) };
+
+        assert!(matches!(
+            record.begin(12_999, &again),
+            BeginReply::Skip(SkipReason::Running { lease_left: 1 })
+        ));
+        let reply = record.begin(13_000, &again);
+
+        let attempt = if let BeginReply::Run(grant) = reply { Some(grant.attempt) } else { None };
+        assert_eq!(attempt, expected, "{reply:?}");
+        assert_eq!(record.history[0].result, RunResult::Lost);
+        assert_eq!(ended(&mut record, 13_001, 1, RunResult::Succeeded), OwnerReply::NotOwner, "too late");
+    }
+}
+
+#[test]
+fn a_failed_run_is_retried_so_many_times() {
+    let mut record = JobRecord::default();
+    for attempt in 1..=3 {
+        let grant =
+            started(record.begin(10_000, &BeginRequest { retries: 2, ..tick(u64::from(attempt), 10_000) }));
+        assert_eq!(grant.attempt, attempt);
+        ended(&mut record, 10_000, u64::from(attempt), RunResult::Failed);
+    }
+
+    let fourth = record.begin(10_000, &BeginRequest { retries: 2, ..tick(4, 10_000) });
+    assert_eq!(fourth, BeginReply::Skip(SkipReason::Done));
+    assert_eq!((record.counters.failures, record.counters.runs), (3, 3));
+}
+
+#[test]
+fn a_late_end_counts_if_no_other_run_began() {
+    let mut record = JobRecord::default();
+    started(record.begin(10_000, &tick(1, 10_000)));
+
+    assert_eq!(ended(&mut record, 14_999, 1, RunResult::Succeeded), OwnerReply::Owner);
+    assert_eq!(record.begin(14_999, &tick(2, 10_000)), BeginReply::Skip(SkipReason::Done));
+}
+
+#[test]
+fn an_overlapping_tick_is_skipped_once_and_for_all() {
+    let mut record = JobRecord::default();
+    started(record.begin(10_000, &tick(1, 10_000)));
+    record.renew(12_000, owner(1), 10_000);
+
+    let overlap = BeginReply::Skip(SkipReason::Overlap { lease_left: 2_000 });
+    assert_eq!(record.begin(20_000, &tick(2, 20_000)), overlap);
+    let late = BeginReply::Skip(SkipReason::Late { slot: 10_000 });
+    assert_eq!(record.begin(20_000, &tick(3, 20_000)), late);
+    ended(&mut record, 21_000, 1, RunResult::Succeeded);
+    assert_eq!(record.begin(22_000, &tick(4, 20_000)), late, "it was decided");
+    assert_eq!(record.counters.skips, 1);
+}
+
+#[test]
+fn the_first_waiting_tick_runs_next() {
+    let queued = |number, slot| BeginRequest { overlap: Overlap::QueueOne, ..late_tick(number, slot) };
+    let mut record = JobRecord::default();
+    started(record.begin(10_000, &queued(1, 10_000)));
+    record.renew(12_000, owner(1), 100_000);
+
+    assert!(matches!(record.begin(20_000, &queued(2, 20_000)), BeginReply::Wait { .. }));
+    assert!(matches!(record.begin(30_000, &queued(3, 30_000)), BeginReply::Skip(SkipReason::Overlap { .. })));
+    ended(&mut record, 31_000, 1, RunResult::Succeeded);
+    assert_eq!(started(record.begin(31_001, &queued(2, 20_000))).slot, 20_000);
+    ended(&mut record, 31_002, 2, RunResult::Succeeded);
+    assert!(matches!(record.begin(31_003, &queued(4, 30_000)), BeginReply::Skip(SkipReason::Late { .. })));
+}
+
+#[test]
+fn a_newer_tick_cancels_the_active_run() {
+    let cancelling =
+        |number, slot| BeginRequest { overlap: Overlap::CancelPrevious, ..late_tick(number, slot) };
+    let mut record = JobRecord::default();
+    started(record.begin(10_000, &cancelling(1, 10_000)));
+    record.renew(12_000, owner(1), 100_000);
+
+    assert!(matches!(record.begin(20_000, &cancelling(2, 20_000)), BeginReply::Wait { .. }));
+    assert_eq!(record.renew(20_001, owner(1), LEASE), OwnerReply::Cancelled);
+    ended(&mut record, 20_002, 1, RunResult::Cancelled);
+    assert_eq!(started(record.begin(20_003, &cancelling(2, 20_000))).slot, 20_000);
+}
+
+#[test]
+fn paused_ticks_neither_run_nor_count_as_missed() {
+    let mut record = after_one_run();
+    record.set_paused(11_000, true);
+
+    assert_eq!(record.begin(20_000, &tick(2, 20_000)), BeginReply::Skip(SkipReason::Paused));
+    record.set_paused(31_000, false);
+    assert!(matches!(record.begin(31_001, &tick(3, 30_000)), BeginReply::Skip(SkipReason::Late { .. })));
+    assert_eq!(started(record.begin(40_000, &tick(4, 40_000))).counted, 31_000);
+}
+
+#[test]
+fn missed_slots_run_before_the_current_one() {
+    let mut record = after_one_run();
+    let current = |number| {
+        request(number, BeginKind::Tick { slot: 50_000, window: (0, u64::MAX), previous: Some(40_000) })
+    };
+
+    assert_eq!(record.begin(50_000, &current(2)), BeginReply::Missed { since: 10_000 });
+    for (number, slot) in [(3, 30_000), (4, 40_000)] {
+        assert_eq!(started(record.begin(50_000, &request(number, BeginKind::Missed { slot }))).slot, slot);
+        ended(&mut record, 50_000, number, RunResult::Succeeded);
+    }
+    let grant = started(record.begin(50_000, &current(5)));
+    assert_eq!((grant.slot, grant.counted), (50_000, 10_000), "they are counted as missed");
+    let end = FinishRequest {
+        owner: owner(5),
+        result: RunResult::Succeeded,
+        error: String::new(),
+        missed: Some((10_000, 3)),
+    };
+    let mut counted = JobRecord { counted: 20_000, ..record.clone() };
+    counted.finish(50_001, end.clone());
+    assert_eq!((counted.counters.missed, counted.counted), (0, 20_000), "another count was first");
+    assert_eq!(record.finish(50_001, end), OwnerReply::Owner);
+    assert_eq!((record.counters.missed, record.counted), (3, 50_000));
+}
+
+#[test]
+fn slots_before_the_job_was_seen_are_not_missed() {
+    let mut record = JobRecord::default();
+    let first = request(1, BeginKind::Tick { slot: 50_000, window: (0, u64::MAX), previous: Some(40_000) });
+
+    assert_eq!(started(record.begin(50_000, &first)).counted, 50_000);
+}
+
+#[test]
+fn a_requested_run_changes_neither_slot_nor_missed() {
+    let mut record = after_one_run();
+    let before = (record.slot, record.counted, record.state);
+
+    assert_eq!(
+        record.begin(11_000, &request(2, BeginKind::Requested)),
+        BeginReply::Skip(SkipReason::NotRequested)
+    );
+    record.request_run(12_000);
+    assert_eq!(started(record.begin(12_001, &request(3, BeginKind::Requested))).slot, 12_000);
+    assert!(
+        matches!(record.begin(12_002, &request(4, BeginKind::Requested)), BeginReply::Skip(_)),
+        "one of them"
+    );
+    ended(&mut record, 12_003, 3, RunResult::Failed);
+
+    assert_eq!((record.slot, record.counted, record.state), before);
+    assert!(record.history[0].is_requested);
+}
+
+#[test]
+fn a_slot_too_far_ahead_is_refused() {
+    let mut record = JobRecord::default();
+
+    let refused = record.begin(1_000, &late_tick(1, 1_001 + FURTHEST_AHEAD));
+    assert_eq!(refused, BeginReply::Skip(SkipReason::Ahead));
+    started(record.begin(1_000, &late_tick(2, 1_000 + FURTHEST_AHEAD)));
+}
+
+#[test]
+fn reset_ends_a_slot_that_is_ahead() {
+    let mut record = JobRecord::default();
+    started(record.begin(1_000, &late_tick(1, 1_000 + FURTHEST_AHEAD)));
+    assert!(matches!(record.begin(10_000, &tick(2, 10_000)), BeginReply::Skip(SkipReason::Late { .. })));
+
+    record.reset(11_000);
+
+    assert_eq!(ended(&mut record, 11_001, 1, RunResult::Succeeded), OwnerReply::NotOwner);
+    assert!(matches!(record.begin(11_002, &tick(3, 10_000)), BeginReply::Skip(SkipReason::Late { .. })));
+    started(record.begin(20_000, &tick(4, 20_000)));
+}
+
+#[test]
+fn the_history_keeps_the_latest_runs() {
+    let mut record = JobRecord::default();
+    for number in 1..=HISTORY as u64 + 10 {
+        started(record.begin(number * TICK, &tick(number, number * TICK)));
+        ended(&mut record, number * TICK + 1, number, RunResult::Succeeded);
+    }
+
+    assert_eq!(record.history.len(), HISTORY);
+    assert_eq!(record.history[0].slot, (HISTORY as u64 + 10) * TICK);
+}
+
+#[test]
+fn a_run_that_did_not_start_is_given_back() {
+    let mut record = JobRecord::default();
+    started(record.begin(10_000, &tick(1, 10_000)));
+    ended(&mut record, 10_001, 1, RunResult::Unstarted);
+
+    assert_eq!(record.begin(10_002, &tick(1, 10_000)), BeginReply::Skip(SkipReason::Done), "a late request");
+    assert_eq!(started(record.begin(10_003, &tick(2, 10_000))).attempt, 1);
+    assert_eq!((record.counters.runs, record.history.len()), (1, 0));
+}
+
+#[test]
+fn reset_keeps_a_slot_that_started_early() {
+    let mut record = JobRecord::default();
+    started(record.begin(15_500, &tick(1, 20_000)));
+    ended(&mut record, 15_501, 1, RunResult::Succeeded);
+
+    record.reset(15_502);
+
+    let late = record.begin(20_000, &tick(2, 20_000));
+    assert!(matches!(late, BeginReply::Skip(SkipReason::Late { .. })), "{late:?}");
+}

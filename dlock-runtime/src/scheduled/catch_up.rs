@@ -1,0 +1,65 @@
+//! [`CatchUp`], which missed ticks run.
+
+use std::time::Duration;
+
+use dlock_calendar::Calendar;
+
+use crate::config::config;
+use crate::error::Result;
+
+/// Which ticks run that no process started in time.
+///
+/// Only ticks since the job was first seen, and since the last tick that started or was skipped,
+/// can run. They run in order, before newer ticks, and each runs at most once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CatchUp {
+    /// No missed tick runs.
+    #[default]
+    None,
+    /// The latest missed tick runs.
+    Latest,
+    /// The latest `max` missed ticks run that were due within `window`. From 1 to 1,000 ticks.
+    #[non_exhaustive]
+    All {
+        /// The maximum number of ticks.
+        max: u32,
+        /// How long ago a tick may have been due. At least one period.
+        window: Duration,
+    },
+}
+
+impl CatchUp {
+    /// Returns [`CatchUp::All`].
+    #[must_use]
+    pub fn all(max: u32, window: Duration) -> Self {
+        Self::All { max, window }
+    }
+
+    /// Checks the bounds, for a job with that distance between two ticks.
+    pub(super) fn check(self, period: Duration) -> Result<()> {
+        let Self::All { max, window } = self else { return Ok(()) };
+        if max == 0 || max > 1_000 {
+            let problem = format!("`all(max = {max})` is not between 1 and 1,000; to run none, use `none`");
+            return Err(config("catch_up", problem));
+        }
+        if window < period {
+            let problem = format!("the window of {window:?} is shorter than the period of {period:?}");
+            return Err(config("catch_up", problem));
+        }
+        Ok(())
+    }
+
+    /// Returns the missed slots that run, in order: those after `since` and before `before`.
+    pub(super) fn slots(self, calendar: &Calendar, since: u64, before: u64, now: u64) -> Vec<u64> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Latest => calendar.between(since, before, 1, 1).0,
+            Self::All { max, window } => {
+                let window = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
+                let since = since.max(now.saturating_sub(window));
+                calendar.between(since, before, max as usize, max.into()).0
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+-- The record of a scheduled job. It is a hash:
+--   k first seen  s last slot that started  a its attempt  t its state: R running, D done,
+--   F failed, L lost, U not started  sk last slot that was skipped
+--   co slot up to which missed ones are counted
+--   o owner of the active run  rs its slot  rq 1 if requested  st started  le end of its lease
+--   x 1 if cancelled  nd its process  en owner of the run that ended last  w slot that waits
+--   rr time of the request to run now  p 1 if paused  cr runs  cf failures  cs skips  cm missed
+--   sp schedule  ok time of the last success  os its slot
+--   hn number of past runs  h0 .. h49 the latest: slot|requested|started|finished|result|node|error
+-- Times are in ms of the server's clock. The rules are those of protocol::job.
+--
+-- ARGV[2] is the operation, ARGV[3] the time to live of the record, and the rest are its arguments.
+-- -> {time, ..}, see scheduled/operation.rs
+local FIELDS = {'k', 's', 'a', 't', 'sk', 'co', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'rr',
+  'p', 'cr', 'cf', 'cs', 'cm', 'sp', 'ok', 'os', 'hn'}
+local HISTORY, FURTHEST_AHEAD, LONGEST_EARLY = 50, 86400000, 10000
+
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local values = redis.call('HMGET', KEYS[1], unpack(FIELDS))
+local r, changed = {}, {}
+for at, field in ipairs(FIELDS) do r[field] = values[at] or nil end
+
+local function text(value)
+  if type(value) == 'number' then return string.format('%.0f', value) end
+  return value
+end
+
+local function set(field, value)
+  r[field] = text(value)
+  changed[field] = true
+end
+
+local function int(field) return tonumber(r[field] or '0') end
+
+local function add(field, number) set(field, int(field) + number) end
+
+local function reply(...)
+  local put, delete = {}, {}
+  for field in pairs(changed) do
+    if r[field] then
+      put[#put + 1] = field
+      put[#put + 1] = r[field]
+    else
+      delete[#delete + 1] = field
+    end
+  end
+  if #put > 0 then redis.call('HSET', KEYS[1], unpack(put)) end
+  if #delete > 0 then redis.call('HDEL', KEYS[1], unpack(delete)) end
+  if #put + #delete > 0 then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+  local parts = {text(now)}
+  for at = 1, select('#', ...) do parts[#parts + 1] = text((select(at, ...))) end
+  return parts
+end
+
+local function end_run(result, message)
+  if not r.o then return end
+  set('en', r.o)
+  local slot, requested = r.rs, r.rq
+  local past = {slot, requested or '0', r.st, text(now), result, r.nd, message}
+  for _, field in ipairs({'o', 'rs', 'rq', 'st', 'le', 'x', 'nd'}) do set(field, nil) end
+  if result == 'U' then
+    set('cr', math.max(int('cr') - 1, 0))
+    if requested then
+      if not r.rr then set('rr', slot) end
+    else
+      set('t', 'U')
+    end
+    return
+  end
+  if not requested then set('t', (result == 'S' or result == 'C') and 'D' or result) end
+  if result == 'S' then
+    set('ok', now)
+    set('os', slot)
+  elseif result ~= 'C' then
+    add('cf', 1)
+  end
+  redis.call('HSET', KEYS[1], 'h' .. text(int('hn') % HISTORY), table.concat(past, '|'))
+  add('hn', 1)
+end
+
+local function lease_left() return int('le') - now end
+
+if ARGV[2] == 'read' then
+  return {text(now), redis.call('HGETALL', KEYS[1])}
+end
+
+if ARGV[2] == 'renew' then
+  if r.o ~= ARGV[4] then return reply('not_owner') end
+  set('le', math.max(int('le'), now + ARGV[5]))
+  return reply(r.x and 'cancelled' or 'owner')
+end
+
+if ARGV[2] == 'finish' then
+  local owner, result, message, counted, missed = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+  if r.o ~= owner then return reply('not_owner') end
+  if counted ~= '' and tonumber(counted) >= int('co') and tonumber(counted) < int('s') then
+    set('co', int('s'))
+    add('cm', tonumber(missed))
+  end
+  end_run(result, message)
+  return reply('owner')
+end
+
+if ARGV[2] == 'pause' or ARGV[2] == 'resume' then
+  if not r.k then set('k', now) end
+  if ARGV[2] == 'resume' and r.p then
+    set('sk', math.max(int('sk'), now))
+    set('p', nil)
+  elseif ARGV[2] == 'pause' then
+    set('p', '1')
+  end
+  return reply('owner')
+end
+
+if ARGV[2] == 'request' then
+  if not r.k then set('k', now) end
+  set('rr', now)
+  return reply('owner')
+end
+
+if ARGV[2] == 'reset' then
+  local slot = int('s')
+  local is_early = slot > now and slot <= now + LONGEST_EARLY
+  for _, field in ipairs({'s', 'a', 't', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'rr', 'sp'}) do
+    if r[field] then set(field, nil) end
+  end
+  set('k', now)
+  set('sk', is_early and slot or now)
+  set('co', now)
+  return reply('owner')
+end
+
+-- begin
+local kind, slot, from, untl, previous = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local owner, node, spec, lease = ARGV[9], ARGV[10], ARGV[11], tonumber(ARGV[12])
+local overlap, crashed, retries = ARGV[13], ARGV[14], tonumber(ARGV[15])
+
+-- The last parts tell the caller which schedule ran last, the newest slot, and the request.
+local spec_before, slot_before = r.sp or '', text(int('s'))
+local function answer(what, a, b, c)
+  return reply(what, a or '', b or '', c or '', spec_before, slot_before, r.rr or '')
+end
+
+local function counted() return math.max(int('co'), int('sk'), int('k')) end
+
+local function skip(what)
+  if what > math.max(int('s'), int('sk')) then
+    add('cs', 1)
+    set('sk', what)
+  end
+end
+
+local function activate(what, requested)
+  add('cr', 1)
+  set('sp', spec)
+  set('o', owner)
+  set('rs', what)
+  set('rq', requested and '1' or nil)
+  set('st', now)
+  set('le', now + lease)
+  set('x', nil)
+  set('nd', node)
+end
+
+local function start(what, attempt)
+  local from_missed = counted()
+  set('s', what)
+  set('a', attempt)
+  set('t', 'R')
+  if r.w and int('w') <= what then
+    if int('w') < what then add('cs', 1) end
+    set('w', nil)
+  end
+  activate(what, false)
+  return answer('run', what, attempt, from_missed)
+end
+
+local waits = r.w and int('w') == slot
+if kind == 'tick' and (now < from or now >= untl) and not waits then return answer('other') end
+if kind ~= 'requested' and slot > now + FURTHEST_AHEAD then return answer('skip', 'ahead') end
+if not r.k then set('k', now) end
+if r.en == owner then return answer('skip', 'done') end
+if r.o == owner then
+  set('le', math.max(int('le'), now + lease))
+  return answer('run', int('rs'), r.rq and 1 or int('a'), counted())
+end
+if r.o and int('le') <= now then end_run('L', '') end
+
+if kind == 'requested' then
+  if not r.rr then return answer('skip', 'not_requested') end
+  if r.o then return answer('skip', 'running', lease_left()) end
+  local requested = int('rr')
+  set('rr', nil)
+  activate(requested, true)
+  return answer('run', requested, 1, counted())
+end
+
+if r.p then
+  skip(slot)
+  return answer('skip', 'paused')
+end
+
+if slot == int('s') and r.t then
+  if r.o then return answer('skip', 'running', lease_left()) end
+  if r.t == 'U' then return start(slot, int('a')) end
+  if (r.t == 'F' and int('a') <= retries) or (r.t == 'L' and crashed == 'rerun') then
+    return start(slot, int('a') + 1)
+  end
+  return answer('skip', 'done')
+end
+
+if slot < int('s') or (slot <= int('sk') and not waits) then return answer('skip', 'late', int('s')) end
+
+local since = math.max(int('s'), int('sk'), int('k'))
+if previous ~= '' and since < tonumber(previous) and not waits then return answer('missed', since) end
+
+if not r.o then return start(slot, 1) end
+if kind == 'missed' then return answer('skip', 'running', lease_left()) end
+if overlap == 'queue_one' and (not r.w or waits) then
+  set('w', slot)
+  return answer('wait', lease_left())
+end
+if overlap == 'cancel_previous' then
+  set('x', '1')
+  if r.w and int('w') < slot then skip(int('w')) end
+  set('w', slot)
+  return answer('wait', lease_left())
+end
+skip(slot)
+return answer('skip', 'overlap', lease_left())

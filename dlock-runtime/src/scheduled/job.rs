@@ -1,0 +1,245 @@
+//! [`Job`], the handle of a job, for calls and for operators.
+
+use std::fmt::Display;
+use std::time::SystemTime;
+
+use crate::config::config;
+use crate::error::{Error, Result};
+use crate::manager::LockManager;
+use crate::protocol::job::begin::BeginKind;
+use crate::scheduled::job_call::{JobCall, TickDecision};
+use crate::scheduled::job_history::{self, JobRun, JobStatus};
+use crate::scheduled::job_store::JobStore;
+use crate::scheduled::operation::{JobAnswer, JobRequest};
+use crate::scheduled::schedule::Schedule;
+use crate::scheduled::tick::{self, Tick};
+
+/// A job of a fleet. Returned by [`LockManager::job`].
+///
+/// Its record is in the store: which ticks have started, and how they ended. It works with one
+/// server, Sentinel, a cluster, and `memory://`. Over a quorum, every call gets [`Error::Config`].
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # use dlock_runtime::{Error, LockManager};
+/// use dlock_runtime::scheduled::Schedule;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+/// # let manager = LockManager::connect("memory://").await?;
+/// let hourly = Schedule::cron("0 * * * *")?;
+/// // Any timer, in any number of replicas, may call this: each tick runs once.
+/// let report = manager.job("report").run(&hourly, async |tick| Ok::<_, Error>(tick.attempt())).await?;
+/// assert_eq!(report, Some(1));
+/// let again = manager.job("report").run(&hourly, async |tick| Ok::<_, Error>(tick.attempt())).await?;
+/// assert_eq!(again, None);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a job does nothing until a method is awaited"]
+pub struct Job {
+    store: JobStore,
+}
+
+impl LockManager {
+    /// Returns the job `name` of this manager's namespace.
+    ///
+    /// An invalid name is reported when the job is used.
+    pub fn job(&self, name: &str) -> Job {
+        Job { store: JobStore::new(self, name) }
+    }
+}
+
+impl Job {
+    /// Runs `body` if no process has run the current tick of `schedule`, and returns its value.
+    ///
+    /// Returns `None` if this call does not run the tick: another call runs it or has run it, the
+    /// job is paused, or the previous run is active and [`Schedule::overlap`] skips the tick.
+    ///
+    /// The current tick is the last instant of the schedule that is at most *early* after now, by
+    /// the server's clock. *Early* is half of the distance to the next instant, and at most 10 s.
+    /// While the body runs, its lease is renewed.
+    ///
+    /// A call that does not run costs one round trip, a call that runs costs two, and one per
+    /// renewal. If the clocks of the process and the server differ, the first call of a manager
+    /// costs one more.
+    ///
+    /// # Errors
+    ///
+    /// The error of the body, after it is recorded. Converted to `E`:
+    ///
+    /// - [`Error::Lost`] if the lease was lost while the body ran, after `max_hold`, or with
+    ///   [`LossCause::Cancelled`](crate::LossCause::Cancelled) if a newer tick replaced it. The
+    ///   body was dropped.
+    /// - [`Error::Unavailable`] if the server is unavailable at the start. The body did not run.
+    /// - [`Error::Config`] if the schedule is invalid, or over a quorum; [`Error::InvalidKey`];
+    ///   [`Error::Shutdown`].
+    ///
+    /// # Panics
+    ///
+    /// Panics if the body panics. The run is recorded as failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before the body starts, the tick may still run elsewhere. After
+    /// that, the run is recorded as failed.
+    pub async fn run<T, E, F>(&self, schedule: &Schedule, body: F) -> Result<Option<T>, E>
+    where
+        F: AsyncFnOnce(Tick) -> Result<T, E>,
+        E: From<Error> + Display,
+    {
+        let call = self.call(schedule)?;
+        self.run_begun(call.begin_current(false).await?, body).await
+    }
+
+    /// Like [`run`](Self::run), for a slot that the caller chooses, such as the fire time of
+    /// another scheduler.
+    ///
+    /// Slots only increase: an older slot than the last one does not run. `schedule` gives the
+    /// options; its instants are not used.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run). [`Error::Config`] if the slot is more than one day ahead of the
+    /// server's clock, since it would make every later tick late.
+    ///
+    /// # Panics
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    pub async fn run_slot<T, E, F>(
+        &self,
+        slot: SystemTime,
+        schedule: &Schedule,
+        body: F,
+    ) -> Result<Option<T>, E>
+    where
+        F: AsyncFnOnce(Tick) -> Result<T, E>,
+        E: From<Error> + Display,
+    {
+        let call = self.call(schedule)?;
+        let slot = tick::to_millis(slot).ok_or_else(|| config("slot", "the slot is before 1970"))?;
+        let kind = BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous: None };
+        self.run_begun(call.begin(kind).await?, body).await
+    }
+
+    async fn run_begun<T, E, F>(&self, begun: TickDecision, body: F) -> Result<Option<T>, E>
+    where
+        F: AsyncFnOnce(Tick) -> Result<T, E>,
+        E: From<Error> + Display,
+    {
+        match begun {
+            TickDecision::Run(run) => run.body(body).await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the last runs, the latest first, at most `count` and at most 50.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the server is unavailable; [`Error::InvalidKey`];
+    /// [`Error::Config`] over a quorum; [`Error::WrongKind`] if the key holds no record.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn history(&self, count: usize) -> Result<Vec<JobRun>> {
+        Ok(self.store.read().await?.map(|record| job_history::runs(&record, count)).unwrap_or_default())
+    }
+
+    /// Returns the last run that has ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`history`](Self::history).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn last_run(&self) -> Result<Option<JobRun>> {
+        Ok(self.history(1).await?.pop())
+    }
+
+    /// Returns the state of the job, or `None` if it was never seen, or not for its time to live.
+    ///
+    /// # Errors
+    ///
+    /// As [`history`](Self::history).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn status(&self) -> Result<Option<JobStatus>> {
+        let reply = self.store.send(JobRequest::Read).await?;
+        let JobAnswer::Record(record) = reply.answer else { return Ok(None) };
+        Ok(record.map(|record| job_history::status(&record, reply.now)))
+    }
+
+    /// Pauses the job: its ticks are skipped until it is resumed. A run that is active continues.
+    ///
+    /// # Errors
+    ///
+    /// As [`history`](Self::history).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the job may or may not be paused.
+    pub async fn pause(&self) -> Result<()> {
+        self.store.send(JobRequest::SetPaused(true)).await.map(drop)
+    }
+
+    /// Resumes a paused job. Ticks that were due until now do not run, and do not count as missed.
+    ///
+    /// # Errors
+    ///
+    /// As [`history`](Self::history).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the job may or may not be resumed.
+    pub async fn resume(&self) -> Result<()> {
+        self.store.send(JobRequest::SetPaused(false)).await.map(drop)
+    }
+
+    /// Requests a run at once, in addition to the schedule.
+    ///
+    /// A [`Jobs`](crate::scheduled::Jobs) runner of any replica carries it out, within one lease or
+    /// at the next tick. It changes neither the last slot nor the number of missed ticks, and runs
+    /// even if the job is paused.
+    ///
+    /// # Errors
+    ///
+    /// As [`history`](Self::history).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the run may or may not be requested.
+    pub async fn run_now(&self) -> Result<()> {
+        self.store.send(JobRequest::RequestRun).await.map(drop)
+    }
+
+    /// Forgets which ticks have started. Ticks until now do not run, and do not count as missed.
+    ///
+    /// Use it after the event `dlock.job_slot_ahead`: a slot that is ahead of the server's clock
+    /// makes later ticks late. A run that is active loses its lease.
+    ///
+    /// # Errors
+    ///
+    /// As [`history`](Self::history).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the record may or may not be reset.
+    pub async fn reset(&self) -> Result<()> {
+        self.store.send(JobRequest::Reset).await.map(drop)
+    }
+
+    fn call(&self, schedule: &Schedule) -> Result<JobCall> {
+        JobCall::new(&self.store, schedule)
+    }
+}

@@ -1,0 +1,363 @@
+//! [`JobCall`], one call of a tick: it begins, runs the body, and reports its end.
+
+use std::fmt::Display;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::backend::store_call::StoreOperation;
+use crate::engine::store_calls::{ActiveCall, CallFailure};
+use crate::error::{Error, LossCause, Result};
+use crate::key::{LockKey, Name};
+use crate::protocol::deadline::BootInstant;
+use crate::protocol::job::begin::{BeginKind, BeginReply, BeginRequest, RunGrant, SkipReason};
+use crate::protocol::job::job_record::{FinishRequest, OwnerReply, RunResult};
+use crate::scheduled::job_lease::JobLease;
+use crate::scheduled::job_store::{JobStore, SHORTEST_TTL, record_name, unusable};
+use crate::scheduled::operation::{JobAnswer, JobOperation, JobRequest, RecordBefore, decode, unstarted};
+use crate::scheduled::schedule::Schedule;
+use crate::scheduled::tick::Tick;
+use crate::telemetry;
+use crate::token::Token;
+
+/// A job and a schedule that were checked.
+#[derive(Clone, Debug)]
+pub(super) struct JobCall {
+    pub(super) store: JobStore,
+    pub(super) schedule: Schedule,
+    pub(super) key: LockKey,
+    pub(super) record: Name,
+    lease: Duration,
+    ttl: u64,
+    spec: String,
+}
+
+/// The decision about a tick.
+#[derive(Debug)]
+pub(super) enum TickDecision {
+    /// It runs here.
+    Run(JobExecution),
+    /// It does not run here.
+    Skipped { slot: u64, reason: SkipReason, is_requested: bool },
+    /// Slots after `since` and before `slot` must run first.
+    Missed { since: u64, slot: u64 },
+}
+
+impl JobCall {
+    pub(super) fn new(store: &JobStore, schedule: &Schedule) -> Result<Self> {
+        let key = store.checked_key()?.clone();
+        let engine = store.manager.engine();
+        engine.uses(key.namespace());
+        let now = store.manager.server_clock().now(engine);
+        let calendar = schedule.checked(now)?;
+        let period = u64::try_from(calendar.period_at(now).as_millis()).unwrap_or(u64::MAX);
+        Ok(Self {
+            record: record_name(&key),
+            spec: calendar.to_string(),
+            key,
+            lease: schedule.lease.unwrap_or(engine.lease),
+            ttl: period.saturating_mul(3).max(SHORTEST_TTL),
+            store: store.clone(),
+            schedule: schedule.clone(),
+        })
+    }
+
+    /// Begins the current tick. `waits_for_missed`: missed slots must run first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Job::run`](crate::scheduled::Job::run).
+    pub(super) async fn begin_current(&self, waits_for_missed: bool) -> Result<TickDecision> {
+        let engine = self.store.manager.engine();
+        for _ in 0..LONGEST_CORRECTION {
+            let now = self.store.manager.server_clock().now(engine);
+            let Some(kind) = self.tick_at(now, waits_for_missed)? else { break };
+            if let Some(begun) = self.try_begin(kind).await? {
+                return Ok(begun);
+            }
+            // The reply has corrected the clock.
+        }
+        let reason = "the server's clock does not keep still, or the schedule has no tick".into();
+        Err(Error::Unavailable { key: Some(self.key.clone()), reason })
+    }
+
+    pub(super) fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// Begins a given slot.
+    pub(super) async fn begin(&self, kind: BeginKind) -> Result<TickDecision> {
+        let begun = self.try_begin(kind).await?;
+        begun.ok_or_else(|| unusable(&self.key))
+    }
+
+    /// Returns the tick to which a call at `now` belongs, and the times between which it does.
+    fn tick_at(&self, now: u64, waits_for_missed: bool) -> Result<Option<BeginKind>> {
+        let calendar = self.schedule.checked(now)?;
+        let Some(slot) = calendar.tick_at(now) else { return Ok(None) };
+        let early = |tick: u64| u64::try_from(calendar.early_of(tick).as_millis()).unwrap_or_default();
+        let from = slot - early(slot).min(slot);
+        let until = calendar.next_after(slot).map_or(i64::MAX.unsigned_abs(), |next| next - early(next));
+        let previous = slot.checked_sub(1).filter(|_| waits_for_missed);
+        let previous = previous.and_then(|before| calendar.last_before(before));
+        Ok(Some(BeginKind::Tick { slot, window: (from, until), previous }))
+    }
+
+    /// Asks the store, again while an active run must end first. Returns `None` if, by the server's
+    /// clock, the call belongs to another tick.
+    async fn try_begin(&self, kind: BeginKind) -> Result<Option<TickDecision>> {
+        let engine = self.store.manager.engine();
+        let owner = engine.tokens.next();
+        let mut undo = UndoRun { call: self, owner, is_armed: false };
+        let request = JobRequest::Begin(self.request(kind, owner));
+        let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl: self.ttl });
+        loop {
+            let sent = engine.now();
+            undo.is_armed = true;
+            let reply = match engine.call(&self.record, &operation).await {
+                Ok(reply) => decode(&reply).ok_or_else(|| unusable(&self.key))?,
+                Err(failure) => {
+                    undo.is_armed = matches!(failure, CallFailure::Unknown(_));
+                    return Err(failure.into_failure().into_error(self.key.clone()));
+                }
+            };
+            undo.is_armed = false;
+            self.store.manager.server_clock().learn(engine, reply.now);
+            let JobAnswer::Begin { reply: begun, before } = reply.answer else {
+                return Err(unusable(&self.key));
+            };
+            self.report_differences(&before, reply.now);
+            return Ok(Some(match begun {
+                BeginReply::OtherTick => return Ok(None),
+                BeginReply::Wait { .. } => {
+                    engine.backend.sleep(WAIT_INTERVAL).await;
+                    continue;
+                }
+                BeginReply::Missed { since } => TickDecision::Missed { since, slot: slot_of(kind) },
+                BeginReply::Skip(SkipReason::Ahead) => {
+                    let problem = "the slot is more than one day ahead of the server's clock";
+                    return Err(crate::config::config("slot", problem));
+                }
+                BeginReply::Skip(reason) => {
+                    telemetry::job_skipped(&self.key, reason_text(reason));
+                    TickDecision::Skipped { slot: slot_of(kind), reason, is_requested: before.is_requested }
+                }
+                BeginReply::Run(grant) => TickDecision::Run(self.execution(kind, owner, grant, sent)),
+            }));
+        }
+    }
+
+    fn request(&self, kind: BeginKind, owner: Token) -> BeginRequest {
+        BeginRequest {
+            kind,
+            owner,
+            node: self.store.manager.id(),
+            spec: self.spec.clone(),
+            lease: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
+            overlap: self.schedule.overlap,
+            crashed: self.schedule.on_crash,
+            retries: self.schedule.retries(),
+        }
+    }
+
+    /// Reports a record that other replicas wrote with another schedule or clock.
+    fn report_differences(&self, before: &RecordBefore, now: u64) {
+        if !before.spec.is_empty() && before.spec != self.spec {
+            telemetry::schedule_mismatched(&self.key, &self.spec, &before.spec);
+        }
+        let period = self.schedule.checked(now).map(|calendar| calendar.period_at(now)).unwrap_or_default();
+        let ahead = Duration::from_millis(before.slot.saturating_sub(now));
+        if !ahead.is_zero() && ahead > period {
+            telemetry::job_slot_ahead(&self.key, ahead);
+        }
+    }
+
+    fn execution(&self, kind: BeginKind, owner: Token, grant: RunGrant, sent: BootInstant) -> JobExecution {
+        let (slot, counted) = (grant.slot, grant.counted);
+        let missed = match (kind, self.schedule.checked(slot)) {
+            (BeginKind::Tick { .. }, Ok(calendar)) => calendar.between(counted, slot, 0, MOST_MISSED).1,
+            _ => 0,
+        };
+        let is_requested = kind == BeginKind::Requested;
+        let tick = Tick { slot, attempt: grant.attempt, missed, is_requested };
+        let terms = (self.lease, self.schedule.max_hold);
+        let of = (&self.key, &self.record);
+        let lease = JobLease::start(&self.store.manager, of, owner, terms, self.ttl, sent);
+        let counts = matches!(kind, BeginKind::Tick { .. }).then_some((counted, missed));
+        telemetry::job_started(&self.key, slot, grant.attempt);
+        if missed > 0 {
+            telemetry::job_missed(&self.key, missed);
+        }
+        let active = self.store.manager.engine().active_call();
+        JobExecution { lease, tick, counts, is_ended: false, _active: active }
+    }
+}
+
+/// Gives back a run whose reply is missing.
+struct UndoRun<'a> {
+    call: &'a JobCall,
+    owner: Token,
+    is_armed: bool,
+}
+
+impl Drop for UndoRun<'_> {
+    fn drop(&mut self) {
+        let engine = self.call.store.manager.engine();
+        if !self.is_armed || engine.is_forked() {
+            return;
+        }
+        let request = unstarted(self.owner);
+        let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl: self.call.ttl });
+        engine.call_in_background(Name::clone(&self.call.record), operation, self.call.lease, |_| {});
+    }
+}
+
+/// A run that has started.
+///
+/// If it is dropped before its end, it is recorded as failed.
+#[derive(Debug)]
+pub(super) struct JobExecution {
+    lease: Arc<JobLease>,
+    pub(super) tick: Tick,
+    /// The slots that were missed before it: from where they are counted, and their number.
+    counts: Option<(u64, u64)>,
+    is_ended: bool,
+    _active: ActiveCall,
+}
+
+impl JobExecution {
+    /// Runs the body, and reports its end.
+    ///
+    /// # Errors
+    ///
+    /// The body's error, or [`Error::Lost`].
+    pub(super) async fn body<T, E, F>(mut self, body: F) -> Result<T, E>
+    where
+        F: AsyncFnOnce(Tick) -> Result<T, E>,
+        E: From<Error> + Display,
+    {
+        let tick = self.tick;
+        let (result, text, value) = match run_while_valid(&self.lease, body(tick)).await {
+            Ok(Ok(value)) => (RunResult::Succeeded, String::new(), Ok(value)),
+            Ok(Err(error)) => (RunResult::Failed, error.to_string(), Err(error)),
+            Err(lost) => {
+                let is_cancelled = matches!(&lost, Error::Lost { cause: LossCause::Cancelled, .. });
+                let result = if is_cancelled { RunResult::Cancelled } else { RunResult::Failed };
+                (result, lost.to_string(), Err(E::from(lost)))
+            }
+        };
+        self.finish(result, &text).await;
+        value
+    }
+
+    /// Reports the end. Without a reply, it is sent in the background.
+    async fn finish(&mut self, result: RunResult, error: &str) {
+        self.lease.end();
+        telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(result), error);
+        let operation = self.lease.operation(self.end_request(result, error));
+        let reply = self.lease.manager.engine().call(&self.lease.record, &operation).await;
+        if self.is_ended {
+            return;
+        }
+        self.is_ended = true;
+        match reply {
+            Ok(reply) => {
+                if decode(&reply).is_none_or(|reply| reply.answer != JobAnswer::Owner(OwnerReply::Owner)) {
+                    telemetry::job_end_ignored(&self.lease.key);
+                }
+            }
+            Err(_) => self.send_in_background(operation),
+        }
+    }
+
+    fn end_request(&self, result: RunResult, error: &str) -> JobRequest {
+        let mut ends = (0..=LONGEST_ERROR.min(error.len())).rev();
+        let end = ends.find(|end| error.is_char_boundary(*end)).unwrap_or_default();
+        let error = error.get(..end).unwrap_or_default().to_owned();
+        JobRequest::Finish(FinishRequest { owner: self.lease.owner, result, error, missed: self.counts })
+    }
+
+    fn send_in_background(&self, operation: Arc<dyn StoreOperation>) {
+        let engine = self.lease.manager.engine();
+        let limit = Duration::from_millis(self.lease.ttl);
+        engine.call_in_background(Name::clone(&self.lease.record), operation, limit, |_| {});
+    }
+}
+
+impl Drop for JobExecution {
+    fn drop(&mut self) {
+        self.lease.end();
+        if self.is_ended || self.lease.manager.engine().is_forked() {
+            return;
+        }
+        let problem = if std::thread::panicking() {
+            "the body panicked"
+        } else {
+            "the call was dropped before its end"
+        };
+        telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(RunResult::Failed), problem);
+        let operation = self.lease.operation(self.end_request(RunResult::Failed, problem));
+        self.send_in_background(operation);
+    }
+}
+
+/// Polls the body while its lease is valid, and drops it at a loss.
+async fn run_while_valid<F: Future>(lease: &JobLease, body: F) -> Result<F::Output> {
+    let mut body = pin!(body);
+    let mut lost = pin!(lease.lost());
+    poll_fn(|cx| {
+        // After a pause of any length, the body of a lost run is not polled again.
+        if let Err(error) = lease.check() {
+            return Poll::Ready(Err(error));
+        }
+        if let Poll::Ready(value) = body.as_mut().poll(cx) {
+            return Poll::Ready(Ok(value));
+        }
+        lost.as_mut().poll(cx).map(Err)
+    })
+    .await
+}
+
+/// Returns the slot that a request names; 0 if it names none.
+fn slot_of(kind: BeginKind) -> u64 {
+    match kind {
+        BeginKind::Tick { slot, .. } | BeginKind::Missed { slot } => slot,
+        BeginKind::Requested => 0,
+    }
+}
+
+fn reason_text(reason: SkipReason) -> &'static str {
+    match reason {
+        SkipReason::Paused => "paused",
+        SkipReason::Running { .. } => "running",
+        SkipReason::Done => "done",
+        SkipReason::Late { .. } => "late",
+        SkipReason::Overlap { .. } => "overlap",
+        SkipReason::NotRequested => "not requested",
+        SkipReason::Ahead => "ahead",
+    }
+}
+
+fn result_text(result: RunResult) -> &'static str {
+    match result {
+        RunResult::Succeeded => "succeeded",
+        RunResult::Failed => "failed",
+        RunResult::Cancelled => "cancelled",
+        RunResult::Lost => "lost",
+        RunResult::Unstarted => "unstarted",
+    }
+}
+
+/// How often a tick that waits for the active run asks.
+const WAIT_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How often a call corrects its clock: once, and again if the server's clock steps meanwhile.
+const LONGEST_CORRECTION: usize = 4;
+
+/// The largest number of missed ticks that are counted at a time.
+const MOST_MISSED: u64 = 100_000;
+
+/// The longest stored text of an error, in bytes.
+const LONGEST_ERROR: usize = 512;

@@ -1,0 +1,103 @@
+//! [`JobRun`] and [`JobStatus`], what operators see of a record.
+
+use std::time::{Duration, SystemTime};
+
+use crate::protocol::job::job_record::{JobRecord, RunResult};
+use crate::scheduled::tick::from_millis;
+
+/// A run that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobRun {
+    /// When its tick was due, or when the run was requested.
+    pub slot: SystemTime,
+    /// Whether an operator requested it.
+    pub is_requested: bool,
+    /// When it started, by the server's clock.
+    pub started: SystemTime,
+    /// How long it ran, by the server's clock.
+    pub took: Duration,
+    /// How it ended.
+    pub outcome: RunOutcome,
+    /// The [ID](crate::LockManager::id) of the manager that ran it.
+    pub node: String,
+    /// The text of its error, at most 512 bytes; empty if there is none.
+    pub error: String,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunOutcome {
+    /// Its body returned `Ok`.
+    Succeeded,
+    /// Its body returned an error, panicked, or was dropped.
+    Failed,
+    /// A newer tick replaced it.
+    Cancelled,
+    /// Its lease expired, and another request found that.
+    Lost,
+}
+
+/// The state of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobStatus {
+    /// When the job was first seen.
+    pub known: Option<SystemTime>,
+    /// The last tick that started.
+    pub slot: Option<SystemTime>,
+    /// The manager that runs the job now, and the rest of its lease.
+    pub running: Option<(String, Duration)>,
+    /// Whether the job is paused.
+    pub is_paused: bool,
+    /// Whether a run is requested and has not started.
+    pub is_requested: bool,
+    /// The number of runs that started.
+    pub runs: u64,
+    /// The number of runs that failed or were lost.
+    pub failures: u64,
+    /// The number of ticks that were skipped: the job was paused, or its previous run was active.
+    pub skips: u64,
+    /// The number of ticks that no process started in time.
+    pub missed: u64,
+    /// When a run last succeeded.
+    pub succeeded: Option<SystemTime>,
+    /// The schedule of the last run, as text.
+    pub schedule: String,
+}
+
+pub(super) fn runs(record: &JobRecord, count: usize) -> Vec<JobRun> {
+    let run = |past: &crate::protocol::job::job_record::PastRun| JobRun {
+        slot: from_millis(past.slot),
+        is_requested: past.is_requested,
+        started: from_millis(past.started),
+        took: Duration::from_millis(past.finished.saturating_sub(past.started)),
+        outcome: match past.result {
+            RunResult::Succeeded => RunOutcome::Succeeded,
+            RunResult::Failed => RunOutcome::Failed,
+            RunResult::Cancelled => RunOutcome::Cancelled,
+            RunResult::Lost | RunResult::Unstarted => RunOutcome::Lost,
+        },
+        node: past.node.clone(),
+        error: past.error.clone(),
+    };
+    record.history.iter().take(count).map(run).collect()
+}
+
+pub(super) fn status(record: &JobRecord, now: u64) -> JobStatus {
+    let running = record.run.as_ref().filter(|run| run.lease_end > now);
+    JobStatus {
+        known: record.known.map(from_millis),
+        slot: (record.slot > 0).then(|| from_millis(record.slot)),
+        running: running.map(|run| (run.node.clone(), Duration::from_millis(run.lease_end - now))),
+        is_paused: record.is_paused,
+        is_requested: record.request.is_some(),
+        runs: record.counters.runs,
+        failures: record.counters.failures,
+        skips: record.counters.skips,
+        missed: record.counters.missed,
+        succeeded: record.succeeded.map(|(time, _)| from_millis(time)),
+        schedule: record.spec.clone(),
+    }
+}

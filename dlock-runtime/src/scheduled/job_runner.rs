@@ -1,0 +1,312 @@
+//! [`JobRunner`], the runner of one job in one replica.
+//!
+//! Each tick has a task of its own, so that a newer tick can replace a body that still runs. The
+//! task also repeats the tick after a failure or a crash of any replica.
+
+use std::fmt::{self, Display};
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::error::{Error, Result};
+use crate::protocol::job::begin::{BeginKind, CrashedRun, SkipReason};
+use crate::protocol::job::job_record::JobRecord;
+use crate::scheduled::catch_up::CatchUp;
+use crate::scheduled::job_call::{JobCall, JobExecution, TickDecision};
+use crate::scheduled::tick::Tick;
+
+/// A body, which is called once per run. Its error is a text.
+pub(super) type Body =
+    Box<dyn Fn(Tick) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
+pub(super) struct JobRunner {
+    call: JobCall,
+    body: Body,
+}
+
+/// The next event of a runner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunnerEvent {
+    Tick,
+    Check,
+}
+
+/// The error of a body of a runner.
+struct BodyFailure(String);
+
+impl From<Error> for BodyFailure {
+    fn from(error: Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl Display for BodyFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl JobRunner {
+    pub(super) fn new(call: JobCall, body: Body) -> Self {
+        Self { call, body }
+    }
+
+    /// Runs the job until it is stopped, and then waits for the running bodies.
+    pub(super) async fn run(self, mut stop: watch::Receiver<bool>) -> Result<()> {
+        let this = Arc::new(self);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Arc::clone(&this).on_start(stop.clone()));
+        let mut last_tick = this.now();
+        let mut next_check = this.now() + this.check_interval();
+        loop {
+            last_tick = this.not_ahead(last_tick);
+            let (event, at, tick) = match this.next_tick(last_tick) {
+                Some((tick, at)) if at <= next_check => (RunnerEvent::Tick, at, tick),
+                _ => (RunnerEvent::Check, next_check, last_tick),
+            };
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => break,
+                Some(ended) = tasks.join_next() => {
+                    ended.unwrap_or(Ok(()))?;
+                    continue; // it may have corrected the clock
+                }
+                () = this.sleep_until(at) => {}
+            }
+            if this.call.store.manager.engine().is_closed() {
+                return Err(Error::Shutdown { key: Some(this.call.key.clone()) });
+            }
+            if event == RunnerEvent::Tick {
+                tasks.spawn(Arc::clone(&this).on_tick(stop.clone()));
+                // Ticks that passed while this process was frozen are not asked for one by one.
+                last_tick = tick.max(this.last_tick_before_now());
+            } else {
+                tasks.spawn(Arc::clone(&this).on_check(stop.clone()));
+            }
+            next_check = this.now() + this.check_interval();
+        }
+        while tasks.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    /// Returns `last_tick`, or now if the clock was corrected to long before that tick.
+    fn not_ahead(&self, last_tick: u64) -> u64 {
+        let now = self.now();
+        let early = self.call.schedule.checked(now).map(|calendar| calendar.early_of(last_tick));
+        let early = u64::try_from(early.unwrap_or_default().as_millis()).unwrap_or_default();
+        if last_tick > now + early { now } else { last_tick }
+    }
+
+    fn last_tick_before_now(&self) -> u64 {
+        let calendar = self.call.schedule.checked(self.now());
+        calendar.ok().and_then(|calendar| calendar.last_before(self.now())).unwrap_or_default()
+    }
+
+    /// Returns the first tick after `last`, and when this runner asks for it.
+    fn next_tick(&self, last: u64) -> Option<(u64, u64)> {
+        let calendar = self.call.schedule.checked(last).ok()?;
+        let tick = calendar.next_after(last)?;
+        Some((tick, tick + self.delay_of(tick)))
+    }
+
+    /// Returns the delay of a tick by `spread`, which is the same in all replicas.
+    fn delay_of(&self, tick: u64) -> u64 {
+        let spread = u64::try_from(self.call.schedule.spread.as_millis()).unwrap_or_default();
+        let seed = self.call.key.as_str().bytes().fold(tick, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
+        });
+        if spread == 0 { 0 } else { (seed ^ (seed >> 32)) % spread }
+    }
+
+    fn now(&self) -> u64 {
+        let manager = &self.call.store.manager;
+        manager.server_clock().now(manager.engine())
+    }
+
+    fn check_interval(&self) -> u64 {
+        u64::try_from(self.call.lease().as_millis()).unwrap_or(u64::MAX / 2)
+    }
+
+    async fn sleep_until(&self, at: u64) {
+        let left = Duration::from_millis(at.saturating_sub(self.now()));
+        tokio::time::sleep(left).await;
+    }
+
+    /// Runs what is left from before the start: missed ticks, a tick that failed or crashed, and a
+    /// requested run.
+    async fn on_start(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
+        let Some(record) = passing(self.call.store.read().await)?.flatten() else { return Ok(()) };
+        let now = self.now();
+        let since = record.decided().max(record.known.unwrap_or(now));
+        if self.call.schedule.catch_up != CatchUp::None {
+            self.run_missed(since, now + 1, &stop).await?;
+        }
+        self.repeat(&record, &stop).await?;
+        self.run_requested(record.request.is_some()).await
+    }
+
+    /// Runs a requested run, and a tick whose process crashed.
+    async fn on_check(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
+        let Some(record) = passing(self.call.store.read().await)?.flatten() else { return Ok(()) };
+        self.repeat(&record, &stop).await?;
+        self.run_requested(record.request.is_some()).await
+    }
+
+    /// Runs the current tick, unless another replica does.
+    async fn on_tick(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
+        let last = self.next_tick(self.now()).map_or(u64::MAX, |(_, at)| at);
+        let catches_up = self.call.schedule.catch_up != CatchUp::None;
+        let mut waits_for_missed = catches_up;
+        while !*stop.borrow() {
+            match passing(self.call.begin_current(waits_for_missed).await)? {
+                Some(TickDecision::Missed { since, slot }) => {
+                    waits_for_missed = !self.run_missed(since, slot, &stop).await?;
+                    if !waits_for_missed {
+                        continue;
+                    }
+                }
+                Some(begun) => return self.follow(begun, &stop).await,
+                None => {}
+            }
+            // The server is unavailable, or another replica runs missed ticks.
+            if self.now() + RETRY_MILLIS >= last {
+                break;
+            }
+            self.pause(Duration::from_millis(RETRY_MILLIS), &stop).await;
+        }
+        Ok(())
+    }
+
+    /// Runs missed slots in order. Returns `false` if another replica is running one.
+    async fn run_missed(&self, since: u64, before: u64, stop: &watch::Receiver<bool>) -> Result<bool> {
+        let now = self.now();
+        let calendar = self.call.schedule.checked(now)?;
+        for slot in self.call.schedule.catch_up.slots(calendar, since, before, now) {
+            if *stop.borrow() {
+                return Ok(false);
+            }
+            match passing(self.call.begin(BeginKind::Missed { slot }).await)? {
+                Some(TickDecision::Run(execution)) => drop(self.run_body(execution).await),
+                Some(TickDecision::Skipped { reason: SkipReason::Running { .. }, .. }) | None => {
+                    return Ok(false);
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Runs the last tick again if it has failed or its lease is over, and this runner may.
+    async fn repeat(&self, record: &JobRecord, stop: &watch::Receiver<bool>) -> Result<()> {
+        let retries = self.call.schedule.retries();
+        let reruns = self.call.schedule.on_crash == CrashedRun::Rerun;
+        if !record.may_run_again(self.now(), retries, reruns) {
+            return Ok(());
+        }
+        match passing(self.call.begin(again(record.slot)).await)? {
+            Some(begun) => self.follow(begun, stop).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn run_requested(&self, is_requested: bool) -> Result<()> {
+        if is_requested
+            && let Some(TickDecision::Run(execution)) = passing(self.call.begin(BeginKind::Requested).await)?
+        {
+            let _ = self.run_body(execution).await;
+        }
+        Ok(())
+    }
+
+    /// Runs a tick, and again while it may be repeated. If another replica runs it, checks that
+    /// replica once per lease.
+    async fn follow(&self, mut begun: TickDecision, stop: &watch::Receiver<bool>) -> Result<()> {
+        let retries = self.call.schedule.retries();
+        let reruns = self.call.schedule.on_crash == CrashedRun::Rerun;
+        loop {
+            let (slot, pause) = match begun {
+                TickDecision::Run(execution) => {
+                    let tick = execution.tick;
+                    match self.run_body(execution).await {
+                        Err(_) if tick.attempt() <= retries => (tick.slot(), RETRY_MILLIS),
+                        _ => return Ok(()),
+                    }
+                }
+                TickDecision::Skipped { slot, reason: SkipReason::Running { lease_left }, .. }
+                    if slot > 0 && (reruns || retries > 0) =>
+                {
+                    (slot, lease_left + 1)
+                }
+                TickDecision::Skipped { is_requested, .. } => return self.run_requested(is_requested).await,
+                TickDecision::Missed { .. } => return Ok(()),
+            };
+            self.pause(Duration::from_millis(pause), stop).await;
+            if *stop.borrow() {
+                return Ok(());
+            }
+            begun = match passing(self.call.begin(again(slot)).await)? {
+                Some(begun) => begun,
+                None => TickDecision::Skipped {
+                    slot,
+                    reason: SkipReason::Running { lease_left: RETRY_MILLIS },
+                    is_requested: false,
+                },
+            };
+        }
+    }
+
+    /// Runs the body of one run. A panic is a failure.
+    async fn run_body(&self, execution: JobExecution) -> Result<(), BodyFailure> {
+        execution
+            .body(async |tick: Tick| {
+                let mut body = match catch_unwind(AssertUnwindSafe(|| (self.body)(tick))) {
+                    Ok(body) => body,
+                    Err(panic) => return Err(BodyFailure(panic_text(&*panic))),
+                };
+                let outcome = poll_fn(|cx| {
+                    let polled = catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(cx)));
+                    polled.unwrap_or_else(|panic| Poll::Ready(Err(panic_text(&*panic))))
+                });
+                outcome.await.map_err(BodyFailure)
+            })
+            .await
+    }
+
+    /// Sleeps, or returns when the runner is stopped.
+    async fn pause(&self, time: Duration, stop: &watch::Receiver<bool>) {
+        let mut stop = stop.clone();
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+    }
+}
+
+/// Returns the request to run a slot again, at any time.
+fn again(slot: u64) -> BeginKind {
+    BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous: None }
+}
+
+/// Returns `None` for a failure that may pass.
+fn passing<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(Error::Unavailable { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the body panicked: {}", text.unwrap_or("no message"))
+}
+
+/// The pause after a failure, in milliseconds.
+const RETRY_MILLIS: u64 = 1_000;

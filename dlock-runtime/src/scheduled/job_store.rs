@@ -1,0 +1,83 @@
+//! [`JobStore`], requests about the record of a job.
+
+use std::sync::Arc;
+
+use crate::backend::store_call::StoreOperation;
+use crate::config::config;
+use crate::error::{Error, Result};
+use crate::key::{IntoLockKey, LockKey, MARKER, Name};
+use crate::manager::LockManager;
+use crate::protocol::job::job_record::JobRecord;
+use crate::scheduled::operation::{JobAnswer, JobOperation, JobReply, JobRequest, decode};
+
+/// The record of one job, in the store of a manager.
+#[derive(Clone, Debug)]
+pub(super) struct JobStore {
+    pub(super) manager: LockManager,
+    key: Result<LockKey>,
+}
+
+fn key_of(name: &str, namespace: &str) -> Result<LockKey> {
+    let wrong = |problem: &str| Error::InvalidKey { template: name.into(), problem: problem.into() };
+    if name.is_empty() {
+        return Err(wrong("the name of a job is empty"));
+    }
+    if name.contains(MARKER) {
+        return Err(wrong("the name of a job cannot contain `##`"));
+    }
+    format!("job:{name}").into_lock_key(namespace).map_err(Into::into)
+}
+
+impl JobStore {
+    pub(super) fn new(manager: &LockManager, name: &str) -> Self {
+        Self { manager: manager.clone(), key: key_of(name, manager.namespace()) }
+    }
+
+    pub(super) async fn read(&self) -> Result<Option<Box<JobRecord>>> {
+        match self.send(JobRequest::Read).await?.answer {
+            JobAnswer::Record(record) => Ok(record),
+            _ => Ok(None),
+        }
+    }
+
+    /// Sends a request of an operator.
+    pub(super) async fn send(&self, request: JobRequest) -> Result<JobReply> {
+        let key = self.checked_key()?;
+        let engine = self.manager.engine();
+        engine.uses(key.namespace());
+        let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl: SHORTEST_TTL });
+        let reply = engine.call(&record_name(key), &operation).await;
+        let reply = reply.map_err(|failure| failure.into_failure().into_error(key.clone()))?;
+        let reply = decode(&reply).ok_or_else(|| unusable(key))?;
+        self.manager.server_clock().learn(engine, reply.now);
+        Ok(reply)
+    }
+
+    /// Returns the key, after checking that the manager can keep records.
+    pub(super) fn checked_key(&self) -> Result<&LockKey> {
+        let key = self.key.as_ref().map_err(Clone::clone)?;
+        let engine = self.manager.engine();
+        engine.in_own_process(Some(key))?;
+        if engine.is_closed() {
+            return Err(Error::Shutdown { key: Some(key.clone()) });
+        }
+        if !engine.backend.runs_calls() {
+            let problem = "a quorum keeps no records of jobs: use one server, Sentinel, or a cluster";
+            return Err(config("job", problem));
+        }
+        Ok(key)
+    }
+}
+
+/// Returns the name of a job's record, which no lock's key has.
+pub(super) fn record_name(key: &LockKey) -> Name {
+    format!("{}{MARKER}job", key.full_name()).into()
+}
+
+/// The error for a key that holds another value than a record.
+pub(super) fn unusable(key: &LockKey) -> Error {
+    Error::WrongKind { key: key.clone(), found: "a hash that is not the record of a job".into() }
+}
+
+/// How long a record lives after its last change: seven days, in milliseconds.
+pub(super) const SHORTEST_TTL: u64 = 7 * 24 * 60 * 60 * 1_000;

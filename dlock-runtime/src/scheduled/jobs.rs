@@ -1,0 +1,164 @@
+//! [`Jobs`], the runner, which sleeps to the next tick of each job.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Display};
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::config::config;
+use crate::error::Result;
+use crate::manager::LockManager;
+use crate::scheduled::job_call::JobCall;
+use crate::scheduled::job_runner::{Body, JobRunner};
+use crate::scheduled::job_store::JobStore;
+use crate::scheduled::schedule::Schedule;
+use crate::scheduled::tick::Tick;
+
+/// The environment variable with the names of jobs that a runner leaves out, separated by commas.
+pub(super) const JOBS_OFF: &str = "DLOCK_JOBS_OFF";
+
+/// Runs jobs at their ticks. Every replica of a service has one.
+///
+/// Each tick runs once in the fleet. The runner also repeats ticks that failed or crashed, runs
+/// missed ticks, and carries out [`Job::run_now`](super::Job::run_now), all as the
+/// [`Schedule`] says. It costs one round trip per tick, and one check per lease.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # use dlock_runtime::{Error, LockManager};
+/// use dlock_runtime::scheduled::{Jobs, Schedule};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+/// # let manager = LockManager::connect("memory://").await?;
+/// # let shutdown = async {};
+/// Jobs::new(manager)
+///     .add("cleanup", Schedule::every(Duration::from_secs(300))?, |tick| async move {
+///         println!("the tick of {:?}", tick.due());
+///         Ok::<_, Error>(())
+///     })
+///     .run_until(shutdown)
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "jobs do not run until `run_until` is awaited"]
+pub struct Jobs {
+    manager: LockManager,
+    entries: Vec<RunnerJob>,
+    grace: Duration,
+}
+
+struct RunnerJob {
+    name: String,
+    schedule: Schedule,
+    body: Body,
+}
+
+impl Jobs {
+    /// Returns a runner without jobs.
+    pub fn new(manager: LockManager) -> Self {
+        Self { manager, entries: Vec::new(), grace: Duration::from_secs(30) }
+    }
+
+    /// Adds a job. A body that panics has failed, and the runner continues.
+    ///
+    /// Problems of the name and the schedule are reported by [`run_until`](Self::run_until).
+    pub fn add<F, Fut, T, E>(mut self, name: &str, schedule: Schedule, body: F) -> Self
+    where
+        F: Fn(Tick) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, E>> + Send + 'static,
+        E: Display,
+    {
+        let body: Body = Box::new(move |tick| {
+            let run = body(tick);
+            Box::pin(async move { run.await.map(drop).map_err(|error| error.to_string()) })
+        });
+        self.entries.push(RunnerJob { name: name.to_owned(), schedule, body });
+        self
+    }
+
+    /// Sets how long running bodies may continue after the shutdown. Default: 30 s. Then they are
+    /// dropped, and their runs have failed.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Runs the jobs until `shutdown` completes. Then no run starts, and it waits for the running
+    /// ones.
+    ///
+    /// The variable `DLOCK_JOBS_OFF` of the environment names jobs that this runner leaves out,
+    /// separated by commas. If the server is unavailable, a job tries again every second.
+    ///
+    /// # Errors
+    ///
+    /// Before any job runs: [`Error::Config`] if a schedule is invalid, if two jobs have one name,
+    /// or over a quorum; [`Error::InvalidKey`] if a name is invalid. Later: [`Error::Shutdown`] if
+    /// the manager is shut down before `shutdown` completes, and errors that another attempt would
+    /// not avoid.
+    ///
+    /// [`Error::Config`]: crate::Error::Config
+    /// [`Error::InvalidKey`]: crate::Error::InvalidKey
+    /// [`Error::Shutdown`]: crate::Error::Shutdown
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the running bodies, and their runs have failed.
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<()> {
+        let off = std::env::var(JOBS_OFF).unwrap_or_default();
+        let grace = self.grace;
+        let (stop, is_stopped) = watch::channel(false);
+        let mut loops = JoinSet::new();
+        for runner in self.checked(&off)? {
+            loops.spawn(runner.run(is_stopped.clone()));
+        }
+        let mut shutdown = pin!(shutdown);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(ended) = loops.join_next() => {
+                    ended.unwrap_or_else(|error| Err(config("jobs", error.to_string())))?;
+                }
+            }
+        }
+        stop.send_replace(true);
+        let rest = async { while loops.join_next().await.is_some() {} };
+        // At the end of the grace period, dropping the tasks drops the bodies.
+        let _ = tokio::time::timeout(grace, rest).await;
+        Ok(())
+    }
+
+    /// Checks the jobs, and returns those that are not `off`.
+    fn checked(self, off: &str) -> Result<Vec<JobRunner>> {
+        let mut names = BTreeSet::new();
+        let mut runners = Vec::new();
+        for RunnerJob { name, schedule, body } in self.entries {
+            if !names.insert(name.clone()) {
+                let problem = format!("two jobs of this runner have the name `{name}`: give each its own");
+                return Err(config("jobs", problem));
+            }
+            let call = JobCall::new(&JobStore::new(&self.manager, &name), &schedule)?;
+            if !off.split(',').any(|off| off.trim() == name) {
+                runners.push(JobRunner::new(call, body));
+            }
+        }
+        Ok(runners)
+    }
+}
+
+impl fmt::Debug for Jobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.entries.iter().map(|job| &job.name).collect::<Vec<_>>();
+        f.debug_struct("Jobs").field("jobs", &names).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,295 @@
+//! [`JobOperation`], a request about a job's record, as a script for Redis and as the rule in
+//! memory.
+//!
+//! ```text
+//! {time, run, slot, attempt, counted, ..} | {time, wait, lease left, ..}       BeginReply
+//!   | {time, skip, reason, detail, ..} | {time, missed, since, ..} | {time, other, ..}
+//!   and at the end: {.., schedule of the last run, last slot, time of the request to run now}
+//! {time, owner | cancelled | not_owner}                                        OwnerReply
+//! {time, {field, value, ..}}                                                   JobRecord
+//! ```
+
+use std::any::Any;
+use std::borrow::Cow;
+
+use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
+use crate::protocol::command::ScriptReply;
+use crate::protocol::job::begin::{
+    BeginKind, BeginReply, BeginRequest, CrashedRun, Overlap, RunGrant, SkipReason,
+};
+use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
+use crate::scheduled::record_fields;
+use crate::token::Token;
+
+/// A request about the record of a job.
+#[derive(Clone, Debug)]
+pub(super) struct JobOperation {
+    pub(super) request: JobRequest,
+    /// How long the record lives after this request, in milliseconds.
+    pub(super) ttl: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum JobRequest {
+    Begin(BeginRequest),
+    Renew { owner: Token, lease: u64 },
+    Finish(FinishRequest),
+    SetPaused(bool),
+    RequestRun,
+    Reset,
+    Read,
+}
+
+/// The reply to a request, and the server's time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct JobReply {
+    pub(super) now: u64,
+    pub(super) answer: JobAnswer,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum JobAnswer {
+    Begin { reply: BeginReply, before: RecordBefore },
+    Owner(OwnerReply),
+    Record(Option<Box<JobRecord>>),
+}
+
+/// The record before a request to begin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RecordBefore {
+    /// The schedule of the last run; empty if there was none.
+    pub(super) spec: String,
+    pub(super) slot: u64,
+    /// Whether an operator requested a run, after this request.
+    pub(super) is_requested: bool,
+}
+
+static JOB: StoreScript = StoreScript::new(include_str!("job.lua"));
+
+impl StoreOperation for JobOperation {
+    fn script(&self) -> &'static StoreScript {
+        &JOB
+    }
+
+    fn arguments(&self) -> Vec<Cow<'_, [u8]>> {
+        let name = match &self.request {
+            JobRequest::Begin(_) => "begin",
+            JobRequest::Renew { .. } => "renew",
+            JobRequest::Finish(_) => "finish",
+            JobRequest::SetPaused(true) => "pause",
+            JobRequest::SetPaused(false) => "resume",
+            JobRequest::RequestRun => "request",
+            JobRequest::Reset => "reset",
+            JobRequest::Read => "read",
+        };
+        let mut arguments = vec![text(name), shown(&self.ttl)];
+        match &self.request {
+            JobRequest::Begin(begin) => arguments.extend(begin_arguments(begin)),
+            JobRequest::Renew { owner, lease } => arguments.extend([shown(owner), shown(lease)]),
+            JobRequest::Finish(end) => arguments.extend(finish_arguments(end)),
+            JobRequest::SetPaused(_) | JobRequest::RequestRun | JobRequest::Reset | JobRequest::Read => {}
+        }
+        arguments
+    }
+
+    fn needs_acks(&self) -> bool {
+        !matches!(self.request, JobRequest::Read)
+    }
+
+    fn apply(&self, slot: &mut StoreSlot, now: u64) -> ScriptReply {
+        let stored = slot.value.take().filter(|_| now < slot.expires);
+        let stored = stored.and_then(|value| value.downcast::<JobRecord>().ok());
+        let existed = stored.is_some();
+        let mut record = stored.map(|record| *record).unwrap_or_default();
+        let before = record.clone();
+        let answer = run(&mut record, now, &self.request, existed);
+        if existed || record != before {
+            if record != before {
+                slot.expires = now.saturating_add(self.ttl);
+            }
+            slot.value = Some(Box::new(record) as Box<dyn Any + Send>);
+        }
+        encode(&JobReply { now, answer })
+    }
+}
+
+/// Runs the rule.
+fn run(record: &mut JobRecord, now: u64, request: &JobRequest, exists: bool) -> JobAnswer {
+    match request {
+        JobRequest::Begin(begin) => {
+            let (spec, slot) = (record.spec.clone(), record.slot);
+            let reply = record.begin(now, begin);
+            let before = RecordBefore { spec, slot, is_requested: record.request.is_some() };
+            return JobAnswer::Begin { reply, before };
+        }
+        JobRequest::Renew { owner, lease } => return JobAnswer::Owner(record.renew(now, *owner, *lease)),
+        JobRequest::Finish(end) => return JobAnswer::Owner(record.finish(now, end.clone())),
+        JobRequest::Read => return JobAnswer::Record(exists.then(|| Box::new(record.clone()))),
+        JobRequest::SetPaused(is_paused) => record.set_paused(now, *is_paused),
+        JobRequest::RequestRun => record.request_run(now),
+        JobRequest::Reset => record.reset(now),
+    }
+    JobAnswer::Owner(OwnerReply::Owner)
+}
+
+fn begin_arguments(begin: &BeginRequest) -> [Cow<'_, [u8]>; 12] {
+    let (kind, slot, (from, until), previous) = match begin.kind {
+        BeginKind::Tick { slot, window, previous } => ("tick", slot, window, previous),
+        BeginKind::Missed { slot } => ("missed", slot, (0, 0), None),
+        BeginKind::Requested => ("requested", 0, (0, 0), None),
+    };
+    let overlap = match begin.overlap {
+        Overlap::Skip => "skip",
+        Overlap::QueueOne => "queue_one",
+        Overlap::CancelPrevious => "cancel_previous",
+    };
+    let crashed = match begin.crashed {
+        CrashedRun::Rerun => "rerun",
+        CrashedRun::Skip => "skip",
+    };
+    [
+        text(kind),
+        shown(&slot),
+        shown(&from),
+        shown(&until),
+        previous.map_or(text(""), |previous| shown(&previous)),
+        shown(&begin.owner),
+        text(&begin.node),
+        text(&begin.spec),
+        shown(&begin.lease),
+        text(overlap),
+        text(crashed),
+        shown(&begin.retries),
+    ]
+}
+
+fn finish_arguments(end: &FinishRequest) -> [Cow<'_, [u8]>; 5] {
+    let (counted, missed) =
+        end.missed.map_or((text(""), text("0")), |(counted, missed)| (shown(&counted), shown(&missed)));
+    [shown(&end.owner), text(record_fields::result_code(end.result)), text(&end.error), counted, missed]
+}
+
+fn text(text: &str) -> Cow<'_, [u8]> {
+    Cow::Borrowed(text.as_bytes())
+}
+
+fn shown(value: &impl ToString) -> Cow<'static, [u8]> {
+    Cow::Owned(value.to_string().into_bytes())
+}
+
+/// Writes a reply as the script does.
+fn encode(reply: &JobReply) -> ScriptReply {
+    let mut parts = vec![reply.now.to_string()];
+    match &reply.answer {
+        JobAnswer::Begin { reply, before } => {
+            parts.extend(begin_parts(*reply));
+            parts.resize(5, String::new());
+            parts.extend([before.spec.clone(), before.slot.to_string()]);
+            parts.push(if before.is_requested { "1" } else { "" }.to_owned());
+        }
+        JobAnswer::Owner(owner) => parts.push(
+            match owner {
+                OwnerReply::Owner => "owner",
+                OwnerReply::Cancelled => "cancelled",
+                OwnerReply::NotOwner => "not_owner",
+            }
+            .to_owned(),
+        ),
+        JobAnswer::Record(record) => {
+            let fields = record.as_ref().map(|record| record_fields::of_record(record)).unwrap_or_default();
+            let fields = fields.iter().flat_map(|(field, value)| [field, value]);
+            let fields = ScriptReply::Array(fields.map(|part| ScriptReply::text(part)).collect());
+            return ScriptReply::Array(vec![ScriptReply::text(&parts[0]), fields]);
+        }
+    }
+    ScriptReply::Array(parts.iter().map(|part| ScriptReply::text(part)).collect())
+}
+
+fn begin_parts(reply: BeginReply) -> Vec<String> {
+    let parts = |what: &str, details: &[u64]| {
+        [what.to_owned()].into_iter().chain(details.iter().map(u64::to_string)).collect()
+    };
+    match reply {
+        BeginReply::Run(RunGrant { slot, attempt, counted }) => {
+            parts("run", &[slot, u64::from(attempt), counted])
+        }
+        BeginReply::Wait { lease_left } => parts("wait", &[lease_left]),
+        BeginReply::Missed { since } => parts("missed", &[since]),
+        BeginReply::OtherTick => parts("other", &[]),
+        BeginReply::Skip(reason) => {
+            let (reason, detail) = match reason {
+                SkipReason::Paused => ("paused", None),
+                SkipReason::Running { lease_left } => ("running", Some(lease_left)),
+                SkipReason::Done => ("done", None),
+                SkipReason::Late { slot } => ("late", Some(slot)),
+                SkipReason::Overlap { lease_left } => ("overlap", Some(lease_left)),
+                SkipReason::NotRequested => ("not_requested", None),
+                SkipReason::Ahead => ("ahead", None),
+            };
+            ["skip".to_owned(), reason.to_owned()]
+                .into_iter()
+                .chain(detail.map(|detail| detail.to_string()))
+                .collect()
+        }
+    }
+}
+
+/// Reads a reply. Returns `None` if the script gives no such reply.
+pub(super) fn decode(reply: &ScriptReply) -> Option<JobReply> {
+    let parts = reply.as_array()?;
+    let now = parts.first()?.as_text()?.parse().ok()?;
+    if let [_, ScriptReply::Array(fields)] = parts {
+        let pairs = fields.chunks(2).map(|pair| Some((pair.first()?.as_text()?, pair.get(1)?.as_text()?)));
+        let record = match pairs.collect::<Option<Vec<_>>>()? {
+            fields if fields.is_empty() => None,
+            fields => Some(Box::new(record_fields::to_record(&fields)?)),
+        };
+        return Some(JobReply { now, answer: JobAnswer::Record(record) });
+    }
+    let parts: Vec<&str> = parts.iter().map(ScriptReply::as_text).collect::<Option<_>>()?;
+    let answer = match parts[1..] {
+        ["owner"] => JobAnswer::Owner(OwnerReply::Owner),
+        ["cancelled"] => JobAnswer::Owner(OwnerReply::Cancelled),
+        ["not_owner"] => JobAnswer::Owner(OwnerReply::NotOwner),
+        [what, a, b, c, spec, slot, requested] => JobAnswer::Begin {
+            reply: decode_begin(what, [a, b, c])?,
+            before: RecordBefore {
+                spec: spec.to_owned(),
+                slot: slot.parse().ok()?,
+                is_requested: !requested.is_empty(),
+            },
+        },
+        _ => return None,
+    };
+    Some(JobReply { now, answer })
+}
+
+fn decode_begin(what: &str, [a, b, c]: [&str; 3]) -> Option<BeginReply> {
+    Some(match what {
+        "run" => BeginReply::Run(RunGrant {
+            slot: a.parse().ok()?,
+            attempt: b.parse().ok()?,
+            counted: c.parse().ok()?,
+        }),
+        "wait" => BeginReply::Wait { lease_left: a.parse().ok()? },
+        "missed" => BeginReply::Missed { since: a.parse().ok()? },
+        "other" => BeginReply::OtherTick,
+        "skip" => BeginReply::Skip(match a {
+            "paused" => SkipReason::Paused,
+            "running" => SkipReason::Running { lease_left: b.parse().ok()? },
+            "done" => SkipReason::Done,
+            "late" => SkipReason::Late { slot: b.parse().ok()? },
+            "overlap" => SkipReason::Overlap { lease_left: b.parse().ok()? },
+            "not_requested" => SkipReason::NotRequested,
+            "ahead" => SkipReason::Ahead,
+            _ => return None,
+        }),
+        _ => return None,
+    })
+}
+
+/// The end of a run whose body did not start.
+pub(super) fn unstarted(owner: Token) -> JobRequest {
+    let end = FinishRequest { owner, result: RunResult::Unstarted, error: String::new(), missed: None };
+    JobRequest::Finish(end)
+}

@@ -1,0 +1,199 @@
+//! [`Schedule`], the instants of a job and its options.
+
+use std::time::Duration;
+
+use dlock_calendar::{Calendar, CalendarError};
+
+use crate::config::config;
+use crate::error::{Error, Result};
+use crate::options::checked_lease;
+use crate::protocol::job::begin::{CrashedRun, Overlap};
+use crate::scheduled::catch_up::CatchUp;
+
+/// When a job is due, and what happens if a run overlaps, fails, or crashes.
+///
+/// # Examples
+///
+/// ```
+/// use dlock_runtime::scheduled::{CatchUp, FailedRun, Schedule};
+///
+/// let nightly = Schedule::cron("0 2 * * *")?
+///     .tz("Europe/Berlin")
+///     .catch_up(CatchUp::Latest)
+///     .on_error(FailedRun::Retry(3));
+/// # let _ = nightly;
+/// # Ok::<_, dlock_runtime::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    calendar: Result<Calendar>,
+    pub(super) overlap: Overlap,
+    pub(super) catch_up: CatchUp,
+    pub(super) on_error: FailedRun,
+    pub(super) on_crash: CrashedRun,
+    pub(super) lease: Option<Duration>,
+    pub(super) max_hold: Option<Duration>,
+    pub(super) spread: Duration,
+}
+
+/// The effect of a body that returns an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailedRun {
+    /// The tick is done.
+    #[default]
+    Done,
+    /// The tick runs again, at most so many times.
+    ///
+    /// A [`Jobs`](super::Jobs) runner of any replica carries it out, within one lease.
+    Retry(u32),
+}
+
+impl Schedule {
+    /// Returns the schedule of a cron expression of five fields, in UTC: minute, hour, day of
+    /// month, month, day of week.
+    ///
+    /// In other zones, a fixed time that the zone skips is due at the end of the gap, and one that
+    /// it repeats is due once. Intervals, such as `*/15 * * * *`, run through the repeated hour.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the expression does not have five fields, a field is invalid, or it
+    /// never matches, such as `0 0 30 2 *`.
+    pub fn cron(expression: &str) -> Result<Self> {
+        Calendar::cron(expression).map(|calendar| Self::of(Ok(calendar))).map_err(to_error)
+    }
+
+    /// Returns the schedule of the multiples of `period` since the Unix epoch, in UTC.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the period is under 1 s, over 366 days, or not a whole number of
+    /// milliseconds.
+    pub fn every(period: Duration) -> Result<Self> {
+        Calendar::every(period).map(|calendar| Self::of(Ok(calendar))).map_err(to_error)
+    }
+
+    /// Returns a schedule whose error is reported when it is used.
+    pub(crate) fn deferred(schedule: Result<Self>) -> Self {
+        schedule.unwrap_or_else(|error| Self::of(Err(error)))
+    }
+
+    fn of(calendar: Result<Calendar>) -> Self {
+        Self {
+            calendar,
+            overlap: Overlap::default(),
+            catch_up: CatchUp::default(),
+            on_error: FailedRun::default(),
+            on_crash: CrashedRun::default(),
+            lease: None,
+            max_hold: None,
+            spread: Duration::ZERO,
+        }
+    }
+
+    /// Sets the time zone of a cron expression, by its IANA name, such as `Europe/Berlin`. Default:
+    /// UTC.
+    ///
+    /// The zones are part of the binary. An unknown zone, or a zone for a period, is reported as
+    /// [`Error::Config`] when the schedule is used.
+    #[must_use]
+    pub fn tz(mut self, zone: &str) -> Self {
+        self.calendar = self.calendar.and_then(|calendar| calendar.tz(zone).map_err(to_error));
+        self
+    }
+
+    /// Sets what happens if the previous run is active when a tick is due. Default:
+    /// [`Overlap::Skip`].
+    ///
+    /// A call that waits for the active run checks it every 200 ms.
+    #[must_use]
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.overlap = overlap;
+        self
+    }
+
+    /// Sets which ticks run that no process started in time. Default: [`CatchUp::None`].
+    ///
+    /// A [`Jobs`](super::Jobs) runner carries it out, before newer ticks.
+    #[must_use]
+    pub fn catch_up(mut self, catch_up: CatchUp) -> Self {
+        self.catch_up = catch_up;
+        self
+    }
+
+    /// Sets what happens if the body returns an error or panics. Default: [`FailedRun::Done`].
+    #[must_use]
+    pub fn on_error(mut self, on_error: FailedRun) -> Self {
+        self.on_error = on_error;
+        self
+    }
+
+    /// Sets what happens if the process crashes or loses the lease. Default:
+    /// [`CrashedRun::Rerun`].
+    ///
+    /// A [`Jobs`](super::Jobs) runner of any replica carries it out when the lease is over. A plain
+    /// timer does so only if it calls again before the next tick.
+    #[must_use]
+    pub fn on_crash(mut self, on_crash: CrashedRun) -> Self {
+        self.on_crash = on_crash;
+        self
+    }
+
+    /// Sets the lease: how long after a crash the tick counts as running. Default: the manager's
+    /// lease, which is 30 s unless set. From 100 ms to 365 days.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Sets how long the body may run. Default: no limit. From 100 ms to 365 days.
+    ///
+    /// After that time, the body is dropped, and the run has failed.
+    #[must_use]
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Delays each tick of a [`Jobs`](super::Jobs) runner by up to `spread`. Default: 0.
+    ///
+    /// The delay depends on the job and the tick, and is the same in all replicas. Use it for jobs
+    /// that would all start at the same second. At most half of a period.
+    #[must_use]
+    pub fn spread(mut self, spread: Duration) -> Self {
+        self.spread = spread;
+        self
+    }
+
+    /// Returns the instants, after checking the options.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`].
+    pub(super) fn checked(&self, now: u64) -> Result<&Calendar> {
+        let calendar = self.calendar.as_ref().map_err(Clone::clone)?;
+        self.lease.map_or(Ok(Duration::ZERO), checked_lease)?;
+        if let Some(max_hold) = self.max_hold {
+            checked_lease(max_hold)
+                .map_err(|_| config("max_hold", "it is not between 100 ms and 365 days"))?;
+        }
+        let period = calendar.period_at(now);
+        self.catch_up.check(period)?;
+        if self.spread > period / 2 {
+            return Err(config("spread", format!("{:?} is longer than half of the period", self.spread)));
+        }
+        Ok(calendar)
+    }
+
+    pub(super) fn retries(&self) -> u32 {
+        match self.on_error {
+            FailedRun::Done => 0,
+            FailedRun::Retry(retries) => retries,
+        }
+    }
+}
+
+fn to_error(error: CalendarError) -> Error {
+    config(error.part, error.problem)
+}

@@ -1,0 +1,38 @@
+//! [`ServerClock`], the server's clock, as far as this process knows it.
+
+use std::sync::Mutex;
+use std::time::SystemTime;
+
+use crate::engine::Engine;
+use crate::scheduled::tick;
+use crate::sync::lock;
+
+/// The difference between the server's clock and the clock of leases.
+///
+/// Every reply carries the server's time. The clock of leases never steps, so a step of this
+/// machine's wall clock changes nothing once a reply has arrived.
+#[derive(Debug, Default)]
+pub(crate) struct ServerClock {
+    /// The server's clock minus the clock of leases, in milliseconds.
+    ahead: Mutex<Option<i64>>,
+}
+
+impl ServerClock {
+    /// Records the server's time in a reply that has just arrived.
+    pub(super) fn learn(&self, engine: &Engine, now: u64) {
+        let (now, local) = (i64::try_from(now), i64::try_from(local(engine)));
+        *lock(&self.ahead) = now.ok().zip(local.ok()).map(|(now, local)| now - local);
+    }
+
+    /// Returns the server's time in milliseconds since the epoch; the machine's before any reply.
+    pub(super) fn now(&self, engine: &Engine) -> u64 {
+        match *lock(&self.ahead) {
+            Some(ahead) => local(engine).saturating_add_signed(ahead),
+            None => tick::to_millis(SystemTime::now()).unwrap_or_default(),
+        }
+    }
+}
+
+fn local(engine: &Engine) -> u64 {
+    engine.now().nanos() / 1_000_000
+}

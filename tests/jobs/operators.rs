@@ -1,0 +1,93 @@
+//! What operators do: pause, resume, run now, reset, and read the history.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock_runtime::Error;
+use dlock_runtime::scheduled::{Jobs, RunOutcome};
+use dlock_tests::within;
+
+use super::{LONG, SECOND, every, in_memory, run};
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_job_skips_its_ticks() {
+    let manager = in_memory().await;
+    let (job, schedule) = (manager.job("report"), every(SECOND));
+    assert!(run(&manager, "report", &schedule).await.is_some());
+
+    job.pause().await.expect("a store");
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(run(&manager, "report", &schedule).await, None);
+    assert!(job.status().await.expect("a store").expect("it is known").is_paused);
+    job.resume().await.expect("a store");
+    tokio::time::sleep(SECOND).await;
+
+    let next = run(&manager, "report", &schedule).await.expect("it runs again");
+    assert_eq!(next.missed(), 0, "a skipped tick is not missed");
+    assert_eq!(job.status().await.expect("a store").expect("it is known").skips, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_carries_out_a_request_within_a_lease() {
+    let manager = in_memory().await;
+    let requested = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&requested);
+    let schedule = every(Duration::from_secs(24 * 60 * 60)).lease(Duration::from_secs(5));
+    let runner = Jobs::new(manager.clone()).add("report", schedule, move |tick| {
+        let seen = Arc::clone(&seen);
+        async move {
+            if tick.is_requested() {
+                seen.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok::<_, Error>(())
+        }
+    });
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(runner.run_until(async { drop(stopped.await) }));
+
+    tokio::time::sleep(SECOND).await;
+    let before = manager.job("report").status().await.expect("a store");
+    manager.job("report").run_now().await.expect("a store");
+    tokio::time::sleep(Duration::from_secs(6)).await;
+
+    assert_eq!(requested.load(Ordering::SeqCst), 1);
+    let status = manager.job("report").status().await.expect("a store").expect("it is known");
+    assert_eq!((status.slot, status.missed), (before.and_then(|before| before.slot), 0));
+    assert!(!status.is_requested);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(requested.load(Ordering::SeqCst), 1, "once");
+    drop(stop);
+    within(LONG, "the end of the runner", running).await.expect("no panic").expect("it ends");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_job_runs_its_next_tick() {
+    let manager = in_memory().await;
+    let schedule = every(SECOND);
+    assert!(run(&manager, "report", &schedule).await.is_some());
+
+    manager.job("report").reset().await.expect("a store");
+
+    assert_eq!(run(&manager, "report", &schedule).await, None, "ticks until now do not run");
+    tokio::time::sleep(SECOND).await;
+    assert!(run(&manager, "report", &schedule).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_history_has_the_last_fifty_runs() {
+    let manager = in_memory().await;
+    for _ in 0..60 {
+        assert!(run(&manager, "report", &every(SECOND)).await.is_some());
+        tokio::time::sleep(SECOND).await;
+    }
+
+    let history = manager.job("report").history(100).await.expect("a store");
+    let status = manager.job("report").status().await.expect("a store").expect("it is known");
+
+    assert_eq!((history.len(), status.runs), (50, 60));
+    assert!(history.windows(2).all(|runs| runs[0].slot > runs[1].slot), "the latest first");
+    assert!(history.iter().all(|run| run.outcome == RunOutcome::Succeeded && run.node == manager.id()));
+    assert_eq!(manager.job("report").history(3).await.expect("a store").len(), 3);
+    assert_eq!(manager.job("unknown").history(3).await.expect("a store"), []);
+}

@@ -1,0 +1,162 @@
+//! The rules of a record, over memory and over Redis: the script and the rule in memory agree.
+
+use std::time::{Duration, SystemTime};
+
+use dlock_runtime::scheduled::{FailedRun, RunOutcome, Schedule};
+use dlock_runtime::{Error, LockManager};
+
+use super::{every, in_memory, redis, run};
+
+/// A period of which no test sees the end.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Two managers of one store, over memory and over Redis.
+async fn on_each_store(test: impl AsyncFn(LockManager, LockManager)) {
+    let memory = in_memory().await;
+    test(memory.clone(), memory).await;
+    let server = redis();
+    let connect = async || LockManager::connect(&server.url()).await.expect("the server takes managers");
+    test(connect().await, connect().await).await;
+}
+
+/// Returns the schedule of a day that does not end soon.
+fn daily() -> Schedule {
+    every(DAY)
+}
+
+#[tokio::test]
+async fn one_call_of_a_tick_runs_it() {
+    on_each_store(async |a, b| {
+        let first = run(&a, "report", &daily()).await.expect("it runs");
+
+        assert_eq!((first.attempt(), first.missed(), first.is_requested()), (1, 0, false));
+        assert!(first.due() <= SystemTime::now() + Duration::from_secs(10));
+        assert_eq!(run(&a, "report", &daily()).await, None);
+        assert_eq!(run(&b, "report", &daily()).await, None);
+        assert!(run(&b, "another report", &daily()).await.is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn calls_at_once_run_a_tick_once() {
+    on_each_store(async |a, b| {
+        let (schedule, calls) = (daily(), 0..20);
+        let each = calls.map(|call| run(if call % 2 == 0 { &a } else { &b }, "report", &schedule));
+
+        let ran = futures_util::future::join_all(each).await.into_iter().flatten().count();
+
+        assert_eq!(ran, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_failed_tick_runs_again_as_often_as_allowed() {
+    on_each_store(async |a, b| {
+        let schedule = daily().on_error(FailedRun::Retry(2));
+        let fail = async |manager: &LockManager| {
+            let body = async |_| Err::<(), _>(Error::from(invalid()));
+            manager.job("report").run(&schedule, body).await
+        };
+
+        assert!(fail(&a).await.is_err());
+        assert!(fail(&b).await.is_err());
+        assert_eq!(run(&a, "report", &schedule).await.map(|tick| tick.attempt()), Some(3));
+        assert_eq!(run(&b, "report", &schedule).await, None);
+
+        let outcomes: Vec<_> =
+            a.job("report").history(10).await.expect("a store").iter().map(|run| run.outcome).collect();
+        assert_eq!(outcomes, [RunOutcome::Succeeded, RunOutcome::Failed, RunOutcome::Failed]);
+    })
+    .await;
+}
+
+fn invalid() -> dlock_runtime::InvalidKey {
+    dlock_runtime::LockKey::new("").expect_err("an empty key is invalid")
+}
+
+#[tokio::test]
+async fn the_last_error_is_kept_up_to_512_bytes() {
+    on_each_store(async |a, b| {
+        let body = async |_| Err::<(), Text>(Text("€|é".repeat(200)));
+        assert!(a.job("report").run(&daily(), body).await.is_err());
+
+        let last = b.job("report").last_run().await.expect("a store").expect("it ran");
+
+        assert_eq!((last.error.len(), &last.error[..6]), (510, "€|é"), "whole characters");
+        assert_eq!((last.node, last.outcome), (a.id(), RunOutcome::Failed));
+    })
+    .await;
+}
+
+#[derive(Debug)]
+struct Text(String);
+
+impl From<Error> for Text {
+    fn from(error: Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl std::fmt::Display for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_call_has_failed() {
+    on_each_store(async |a, b| {
+        let job = a.job("report");
+        let schedule = daily();
+        let mut call =
+            Box::pin(job.run(&schedule, async |_| -> Result<(), Error> { std::future::pending().await }));
+        while !b.job("report").status().await.expect("a store").is_some_and(|status| status.running.is_some())
+        {
+            let _ = tokio::time::timeout(Duration::from_millis(5), &mut call).await;
+        }
+
+        drop(call);
+
+        while b.job("report").last_run().await.expect("a store").is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let last = b.job("report").last_run().await.expect("a store").expect("it ran");
+        assert_eq!((last.outcome, &*last.error), (RunOutcome::Failed, "the call was dropped before its end"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn slots_of_a_caller_only_increase() {
+    on_each_store(async |a, _| {
+        let run = async |seconds: u64| {
+            let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            a.job("import").run_slot(slot, &daily(), async |tick| Ok::<_, Error>(tick.slot())).await
+        };
+
+        assert_eq!(run(100).await.expect("a store"), Some(100_000));
+        assert_eq!(run(100).await.expect("a store"), None);
+        assert_eq!(run(99).await.expect("a store"), None);
+        assert_eq!(run(101).await.expect("a store"), Some(101_000));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tick_costs_one_round_trip_elsewhere_and_two_here() {
+    let server = redis();
+    let connect = async || LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let (a, b) = (connect().await, connect().await);
+    let scripts = || server.command_count("eval") + server.command_count("evalsha");
+    assert!(run(&a, "warm up", &daily()).await.is_some() && run(&b, "warm up", &daily()).await.is_none());
+
+    let before = scripts();
+    assert!(run(&a, "report", &daily()).await.is_some());
+    let here = scripts() - before;
+    assert!(run(&b, "report", &daily()).await.is_none());
+    let elsewhere = scripts() - before - here;
+
+    assert_eq!((here, elsewhere), (2, 1));
+}

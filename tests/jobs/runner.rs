@@ -1,0 +1,139 @@
+//! The runner: missed ticks, panics, and its end.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock_runtime::scheduled::{CatchUp, FailedRun, Jobs, RunOutcome, Schedule, Tick};
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::within;
+
+use super::{LONG, SECOND, every, in_memory, run};
+
+/// Runs a job that records its ticks, for `time`.
+async fn ticks_of(manager: &LockManager, schedule: Schedule, time: Duration) -> Vec<Tick> {
+    let ticks = Arc::new(Mutex::new(Vec::new()));
+    let of_body = Arc::clone(&ticks);
+    let runner = Jobs::new(manager.clone()).add("report", schedule, move |tick| {
+        of_body.lock().expect("no panic").push(tick);
+        async { Ok::<_, Error>(()) }
+    });
+    runner.run_until(tokio::time::sleep(time)).await.expect("it ends");
+    let ticks = ticks.lock().expect("no panic").clone();
+    ticks
+}
+
+/// The service is down for 100 ticks of 10 s.
+#[tokio::test(start_paused = true)]
+async fn missed_ticks_run_as_the_schedule_says() {
+    let ten = Duration::from_secs(10);
+    let all = CatchUp::all(10, Duration::from_secs(3_600));
+    for (catch_up, expected) in [(CatchUp::None, 0), (CatchUp::Latest, 1), (all, 10)] {
+        let manager = in_memory().await;
+        let schedule = every(ten).catch_up(catch_up);
+        let last = run(&manager, "report", &schedule).await.expect("it runs").slot();
+        tokio::time::sleep(101 * ten - Duration::from_secs(6)).await;
+
+        let ticks = ticks_of(&manager, schedule, ten + Duration::from_secs(1)).await;
+
+        let slots: Vec<_> = ticks.iter().map(Tick::slot).collect();
+        let (caught_up, current): (Vec<Tick>, Vec<Tick>) = ticks.iter().partition(|tick| tick.missed() == 0);
+        assert_eq!((caught_up.len(), current.len()), (expected, 1), "{catch_up:?}: {ticks:?}");
+        assert!(slots.windows(2).all(|slots| slots[1] - slots[0] == 10_000), "{catch_up:?}: {slots:?}");
+        let missed = (current[0].slot() - last) / 10_000 - 1;
+        assert!((99..=101).contains(&missed), "{missed}");
+        assert_eq!(current[0].missed(), missed, "{catch_up:?}");
+        let status = manager.job("report").status().await.expect("a store").expect("it is known");
+        assert_eq!(status.missed, missed, "{catch_up:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_body_fails_its_run_only() {
+    let manager = in_memory().await;
+    let runner = Jobs::new(manager.clone()).add("report", every(SECOND), |tick| async move {
+        assert!(tick.slot() % 2_000 == 0, "this panic is part of the test");
+        Ok::<_, Error>(())
+    });
+
+    runner.run_until(tokio::time::sleep(Duration::from_millis(6_500))).await.expect("it ends");
+
+    let history = manager.job("report").history(10).await.expect("a store");
+    assert!(history.len() >= 6, "{history:?}");
+    let failed: Vec<_> = history.iter().filter(|run| run.outcome == RunOutcome::Failed).collect();
+    assert_eq!(failed.len(), history.len() / 2, "{history:?}");
+    assert!(failed.iter().all(|run| run.error == "the body panicked: this panic is part of the test"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_tick_is_retried_by_the_runner() {
+    let manager = in_memory().await;
+    let schedule = every(Duration::from_secs(3_600)).on_error(FailedRun::Retry(2));
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let of_body = Arc::clone(&attempts);
+    let runner = Jobs::new(manager.clone()).add("report", schedule, move |tick: Tick| {
+        of_body.lock().expect("no panic").push(tick.attempt());
+        async { Err::<(), _>("out of paper") }
+    });
+
+    runner.run_until(tokio::time::sleep(Duration::from_secs(3_700))).await.expect("it ends");
+
+    assert_eq!(*attempts.lock().expect("no panic"), [1, 2, 3]);
+    assert_eq!(
+        manager.job("report").last_run().await.expect("a store").expect("it ran").error,
+        "out of paper"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_runner_waits_for_its_bodies() {
+    let manager = in_memory().await;
+    let runner = Jobs::new(manager.clone()).add("report", every(SECOND), |_| async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        Ok::<_, Error>(())
+    });
+
+    let ended = runner.run_until(tokio::time::sleep(Duration::from_millis(1_500)));
+    within(LONG, "the end", ended).await.expect("it ends");
+
+    let last = manager.job("report").last_run().await.expect("a store").expect("it ran");
+    assert_eq!(
+        (last.outcome, last.took >= Duration::from_secs(20)),
+        (RunOutcome::Succeeded, true),
+        "{last:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_are_dropped_after_the_grace_period() {
+    let manager = in_memory().await;
+    let runner = Jobs::new(manager.clone())
+        .grace(SECOND)
+        .add("report", every(SECOND), |_| async { std::future::pending::<Result<(), Error>>().await });
+
+    runner.run_until(tokio::time::sleep(Duration::from_millis(1_500))).await.expect("it ends");
+    tokio::time::sleep(SECOND).await;
+
+    let last = manager.job("report").last_run().await.expect("a store").expect("it ended");
+    assert_eq!(last.outcome, RunOutcome::Failed);
+}
+
+/// All replicas of a fleet delay a tick by the same time, which is at most the spread.
+#[tokio::test(start_paused = true)]
+async fn a_spread_delays_ticks_and_loses_none() {
+    let manager = in_memory().await;
+    let schedule = every(Duration::from_secs(10)).spread(Duration::from_secs(5));
+
+    let ticks = ticks_of(&manager, schedule, Duration::from_secs(100)).await;
+
+    assert!((9..=11).contains(&ticks.len()), "{ticks:?}");
+    let delays: Vec<_> = manager
+        .job("report")
+        .history(50)
+        .await
+        .expect("a store")
+        .iter()
+        .map(|run| run.started.duration_since(run.slot).unwrap_or_default())
+        .collect();
+    assert!(delays.iter().all(|delay| *delay < Duration::from_millis(5_100)), "{delays:?}");
+    assert!(delays.iter().any(|delay| *delay > Duration::from_millis(500)), "{delays:?}");
+}

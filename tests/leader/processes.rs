@@ -1,0 +1,114 @@
+//! Leaders in processes that are frozen, killed, or shut down.
+
+use std::time::Duration;
+
+use dlock_runtime::{LockManager, Term};
+use dlock_tests::guarded::Guarded;
+use dlock_tests::{Moment, RedisServer, Worker, within};
+use tokio::sync::mpsc;
+
+use super::{LONG, terms_of_a_run};
+
+const WORKER: &str = env!("CARGO_BIN_EXE_lock-worker");
+const LEASE: Duration = Duration::from_millis(500);
+
+/// Waits until a candidate is in the queue of the lock.
+async fn until_a_candidate_waits(manager: &LockManager) {
+    let waits = async {
+        while manager
+            .inspect("leader:indexer")
+            .await
+            .expect("the server")
+            .is_none_or(|info| info.waiters() == 0)
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(LONG, "a candidate", waits).await;
+}
+
+#[tokio::test]
+async fn the_body_of_a_frozen_leader_is_not_polled_again() {
+    let (server, resource) = (RedisServer::start(), RedisServer::start());
+    let guarded = Guarded::connect(resource.port(), "leader").await.expect("a server");
+    let (mut old, mut new) =
+        (Worker::spawn(WORKER, &[server.url()]).await, Worker::spawn(WORKER, &[server.url()]).await);
+    old.send("lead indexer 500");
+    let of_old: u64 = old.event("leading", "indexer").await.detail.parse().expect("a number");
+    guarded.write("index", of_old).await.expect("it is up");
+    new.send("lead indexer 500");
+
+    old.pause();
+    let leads = new.event("leading", "indexer").await;
+    let of_new: u64 = leads.detail.parse().expect("a number");
+    assert!(guarded.write("index", of_new).await.expect("it is up").accepted);
+    tokio::time::sleep(3 * LEASE).await;
+    old.resume();
+
+    let last_poll: u64 = old.event("deposed", "indexer").await.detail.parse().expect("a time");
+    assert!(last_poll <= leads.at.nanos(), "it was polled after its successor began");
+    assert!(of_new > of_old, "{of_new} after {of_old}");
+    // A write of the poll during which it was frozen arrives now.
+    assert!(!guarded.write("index", of_old).await.expect("it is up").accepted);
+}
+
+#[tokio::test]
+async fn killed_leaders_never_leave_two_valid_terms() {
+    let server = RedisServer::start();
+    let mut leader = Worker::spawn(WORKER, &[server.url()]).await;
+    leader.send("lead indexer 100");
+    let mut last = leader.event("leading", "indexer").await;
+
+    for _ in 0..terms_of_a_run(10) {
+        let mut next = Worker::spawn(WORKER, &[server.url()]).await;
+        next.send("lead indexer 100");
+        leader.kill();
+        let killed = Moment::now();
+        let leads = next.event("leading", "indexer").await;
+
+        let (before, after): (u64, u64) =
+            (last.detail.parse().expect("a number"), leads.detail.parse().expect("a number"));
+        assert!(after > before, "term {after} follows {before}");
+        assert!(leads.at >= killed || leads.at.nanos() > last.at.nanos(), "two leaders");
+        assert!(leads.at.since(killed) < Duration::from_millis(1_350), "{:?}", leads.at.since(killed));
+        (leader, last) = (next, leads);
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_hands_over_within_ten_milliseconds() {
+    let server = RedisServer::start();
+    let connect = async || LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let (send, mut leads) = mpsc::unbounded_channel();
+    let candidate = |manager: LockManager| {
+        let send = send.clone();
+        tokio::spawn(async move {
+            let body = async |_: Term| {
+                let _ = send.send(Moment::now());
+                std::future::pending::<()>().await;
+            };
+            manager.leader("indexer").lead(body).await
+        })
+    };
+    let mut leader = connect().await;
+    candidate(leader.clone());
+    within(LONG, "the first term", leads.recv()).await.expect("it leads");
+    let mut took = Vec::new();
+
+    for _ in 0..terms_of_a_run(20) {
+        let next = connect().await;
+        candidate(next.clone());
+        until_a_candidate_waits(&next).await;
+        let resigned = Moment::now();
+        let stopped = tokio::spawn(async move { leader.shutdown(LONG).await });
+        let at = within(LONG, "the next term", leads.recv()).await.expect("it leads");
+        took.push(at.since(resigned));
+        stopped.await.expect("no panic");
+        leader = next;
+    }
+
+    took.sort();
+    let median = took[took.len() / 2];
+    println!("leader: {} hand-overs, median {median:?}, max {:?}", took.len(), took[took.len() - 1]);
+    assert!(median < Duration::from_millis(10), "{took:?}");
+}

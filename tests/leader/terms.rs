@@ -1,0 +1,162 @@
+//! The terms of leaders over memory, with paused time, and over a quorum.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockManager, Term};
+use dlock_tests::{QuorumFleet, within};
+use tokio::sync::mpsc;
+
+use super::LONG;
+
+/// Two managers of one store in memory.
+async fn two_managers(store: &str) -> (LockManager, LockManager) {
+    let url = format!("memory://{store}");
+    let connect = async || LockManager::connect(&url).await.expect("no server is needed");
+    (connect().await, connect().await)
+}
+
+/// Leads `name` in a task. Each term is reported with its number, and lasts until it is ended.
+fn lead(manager: &LockManager, name: &'static str) -> mpsc::UnboundedReceiver<u64> {
+    let (send, terms) = mpsc::unbounded_channel();
+    let leadership = manager.leader(name).lease(Duration::from_secs(5));
+    tokio::spawn(async move {
+        let body = async |term: Term| {
+            let _ = send.send(term.number().get());
+            std::future::pending::<()>().await;
+        };
+        leadership.lead(body).await.expect("it leads until the shutdown");
+    });
+    terms
+}
+
+async fn next(terms: &mut mpsc::UnboundedReceiver<u64>) -> u64 {
+    within(LONG, "the next term", terms.recv()).await.expect("it leads")
+}
+
+#[tokio::test]
+async fn a_resignation_hands_over_to_another_process() {
+    let (a, b) = two_managers("resigns").await;
+    let mut terms_of_a = lead(&a, "indexer");
+    let first = next(&mut terms_of_a).await;
+    let mut terms_of_b = lead(&b, "indexer");
+    let mut watch = b.leader("indexer").watch();
+    assert_eq!(watch.next().await.expect("it can be inspected"), Some(a.id()));
+    assert!(a.leader("indexer").is_leader() && !b.leader("indexer").is_leader());
+    // The candidate waits in the queue of the lock.
+    while a.inspect("leader:indexer").await.expect("a store").is_none_or(|info| info.waiters() == 0) {
+        tokio::task::yield_now().await;
+    }
+
+    a.leader("indexer").resign().await.expect("a valid name");
+    let second = next(&mut terms_of_b).await;
+
+    assert!(second > first, "{second} after {first}");
+    assert!(!a.leader("indexer").is_leader() && b.leader("indexer").is_leader());
+    assert_eq!(within(LONG, "the new leader", watch.next()).await.expect("a store"), Some(b.id()));
+}
+
+#[tokio::test]
+async fn a_shutdown_resigns_at_once() {
+    let (a, b) = two_managers("shuts-down").await;
+    let (send, mut terms_of_a) = mpsc::unbounded_channel();
+    let of_a = a.clone();
+    let led = tokio::spawn(async move {
+        let body = async |term: Term| {
+            let _ = send.send(term.number().get());
+            std::future::pending::<()>().await;
+        };
+        of_a.leader("indexer").lead(body).await
+    });
+    next(&mut terms_of_a).await;
+    let mut terms_of_b = lead(&b, "indexer");
+
+    // The body would keep the shutdown waiting for its whole deadline.
+    within(Duration::from_secs(10), "the shutdown", a.shutdown(LONG)).await;
+
+    assert!(led.await.expect("no panic").is_ok());
+    next(&mut terms_of_b).await;
+}
+
+#[tokio::test]
+async fn a_term_ends_by_itself_when_its_body_resigns() {
+    let (a, b) = two_managers("resigns-itself").await;
+    let (send, mut terms) = mpsc::unbounded_channel();
+    let of_a = a.clone();
+    tokio::spawn(async move {
+        let body = async |term: Term| {
+            let _ = send.send(term.number().get());
+            term.resign().await;
+            unreachable!("the body is dropped");
+        };
+        of_a.leader("indexer").lead(body).await
+    });
+
+    next(&mut terms).await;
+    next(&mut lead(&b, "indexer")).await;
+}
+
+#[tokio::test]
+async fn a_lost_term_drops_its_body_and_another_begins() {
+    let (a, b) = two_managers("is-lost").await;
+    let (send, mut terms) = mpsc::unbounded_channel();
+    let of_a = a.clone();
+    let alive = Arc::new(());
+    let bodies = Arc::downgrade(&alive);
+    tokio::spawn(async move {
+        let body = async |term: Term| {
+            let _alive = Arc::clone(&alive);
+            let _ = send.send((term.number().get(), Arc::strong_count(&alive)));
+            std::future::pending::<()>().await;
+        };
+        of_a.leader("indexer").lead(body).await
+    });
+    let first = within(LONG, "a term", terms.recv()).await.expect("it leads");
+
+    assert!(b.force_release("leader:indexer").await.expect("a store"));
+    let second = within(LONG, "another term", terms.recv()).await.expect("it leads again");
+
+    assert!(second.0 > first.0);
+    assert_eq!((first.1, second.1), (2, 2), "one body at a time");
+    assert_eq!(bodies.strong_count(), 2);
+}
+
+/// In a minute, the pauses of 100 ms to 10 s permit about a dozen terms.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_returns_at_once_causes_no_busy_loop() {
+    let manager = LockManager::connect("memory://").await.expect("no server is needed");
+    let terms = AtomicU64::new(0);
+    let count = |_: Term| async {
+        terms.fetch_add(1, Ordering::Relaxed);
+    };
+
+    let led = tokio::time::timeout(Duration::from_secs(60), manager.leader("indexer").lead(count)).await;
+
+    assert!(led.is_err(), "it leads until the shutdown");
+    let terms = terms.load(Ordering::Relaxed);
+    assert!((8..=14).contains(&terms), "{terms} terms");
+}
+
+#[tokio::test]
+async fn invalid_names_and_leases_are_reported() {
+    let manager = LockManager::connect("memory://").await.expect("no server is needed");
+    let lead = async |name: &str, lease| manager.leader(name).lease(lease).lead(async |_| ()).await;
+
+    assert!(matches!(lead("", LONG).await, Err(Error::InvalidKey { .. })));
+    assert!(matches!(lead("a##b", LONG).await, Err(Error::InvalidKey { .. })));
+    assert!(matches!(lead("a", Duration::from_millis(99)).await, Err(Error::Config { .. })));
+    assert!(manager.leader("").resign().await.is_err() && !manager.leader("").is_leader());
+}
+
+#[tokio::test]
+async fn a_quorum_elects_leaders() {
+    let quorum = QuorumFleet::start(3).await;
+    let (a, b) = (quorum.manager("").await, quorum.manager("").await);
+    let first = next(&mut lead(&a, "indexer")).await;
+    let mut terms_of_b = lead(&b, "indexer");
+
+    a.leader("indexer").resign().await.expect("a valid name");
+
+    assert!(next(&mut terms_of_b).await > first);
+}

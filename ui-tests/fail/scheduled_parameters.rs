@@ -1,0 +1,72 @@
+//! Names and values of parameters that `#[scheduled]` does not have.
+
+use dlock_runtime::{Error, scheduled};
+
+#[scheduled(every = "5m")]
+async fn no_name() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "", every = "5m")]
+async fn empty_name() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "report:<id>", every = "5m")]
+async fn template_as_name(id: u64) -> Result<Option<()>, Error> {
+    let _ = id;
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", catch_up = all(max = 0))]
+async fn catches_up() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", interval = "5m")]
+async fn foreign_name() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", overlp = skip)]
+async fn misspelled() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", overlap = wait)]
+async fn unknown_overlap() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", on_error = retry)]
+async fn retry_without_a_number() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", on_error = retry(0))]
+async fn no_retry() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", on_crash = resume)]
+async fn unknown_crash_policy() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", lease = "1h", max_hold = "10m")]
+async fn lease_beyond_max_hold() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", tick = tick)]
+async fn hidden_argument(tick: u64) -> Result<Option<()>, Error> {
+    let _ = tick;
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m")]
+fn not_async() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+fn main() {}

@@ -1,0 +1,18 @@
+//! Return types without room for a call that does not run its tick, or for an error.
+
+use dlock_runtime::{Error, scheduled};
+
+#[scheduled(name = "no-option", every = "5m")]
+async fn no_option() -> Result<u32, Error> {
+    Ok(7)
+}
+
+#[scheduled(name = "no-result", every = "5m")]
+async fn no_result() {}
+
+#[scheduled(name = "no-room-for-errors", every = "5m")]
+async fn no_room_for_errors() -> Result<Option<u32>, u8> {
+    Ok(None)
+}
+
+fn main() {}
