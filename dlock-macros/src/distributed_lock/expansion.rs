@@ -43,7 +43,7 @@ impl Expansion<'_> {
             let private = &self.private;
             quote_spanned!(Span::mixed_site()=> let #guard = #private::Call::guard(__dlock_held);)
         });
-        let body = body::future(self.function, &self.private, guard);
+        let body = body::future(self.function, &self.private, guard.as_ref());
         let finish = outcome::tokens(self, &body);
         let statements = quote_spanned! {Span::mixed_site()=>
             let __dlock_call = #call;

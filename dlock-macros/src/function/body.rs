@@ -44,7 +44,7 @@ pub(crate) fn bindings(function: &Function, used: Option<&[Ident]>) -> TokenStre
 pub(crate) fn future(
     function: &Function,
     private: &TokenStream,
-    prologue: Option<TokenStream>,
+    prologue: Option<&TokenStream>,
 ) -> TokenStream {
     let span = Span::mixed_site();
     // Captured arguments are dropped in the order of their first use: the last one first, as in a

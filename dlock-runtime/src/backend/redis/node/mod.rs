@@ -108,8 +108,8 @@ pub(crate) struct Node {
 
 enum NodeState {
     Ready(Arc<NodeConnection>),
-    /// The first attempt to replace a lost connection, or the first of all after a lazy start, is in
-    /// progress or about to begin.
+    /// The first attempt to replace a lost connection is in progress, or about to begin; or after a
+    /// lazy start, the first attempt of all.
     Reconnecting(Reconnecting),
     Down(Failure),
 }
