@@ -290,9 +290,9 @@ async fn a_lazy_manager_finds_its_cluster_later() {
     let locks = connect(&fleet.url_with("?connect=lazy")).await.expect("it waits for no server");
 
     let tried = locks.lock("order:7").acquire().await;
-    let waiter = tokio::spawn(locks.lock("order:7").wait(LONG).acquire());
+    let patient = tokio::spawn(locks.lock("order:7").wait(LONG).acquire());
     fleet.servers().iter().for_each(RedisServer::resume);
-    let waited = within(LONG, "the cluster", waiter).await.expect("no panic");
+    let waited = within(LONG, "the cluster", patient).await.expect("no panic");
 
     let Err(Error::Unavailable { reason, .. }) = tried else { panic!("{tried:?}") };
     assert!(reason.contains("has not been found yet"), "{reason}");

@@ -19,9 +19,9 @@ async fn a_manager_starts_before_its_server_and_connects_later() {
 
     let tried = locks.lock("order:7").try_acquire().await;
     let ready = locks.ready().await;
-    let waiter = tokio::spawn(locks.lock("order:7").lease(LONG).wait(SOON).acquire());
+    let patient = tokio::spawn(locks.lock("order:7").lease(LONG).wait(SOON).acquire());
     server.restart();
-    let waited = waiter.await.expect("no panic");
+    let waited = patient.await.expect("no panic");
 
     assert!(is_unavailable(&tried) && is_unavailable(&ready), "{tried:?} {ready:?}");
     waited.expect("the server is up within the wait").release().await.expect("it is held");

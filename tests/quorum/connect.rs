@@ -187,9 +187,9 @@ async fn a_lazy_manager_of_a_quorum_connects_later() {
     let locks = LockManager::connect(&fleet.url_with("&connect=lazy")).await.expect("it waits for no server");
 
     let tried = locks.lock("order:7").acquire().await;
-    let waiter = tokio::spawn(locks.lock("order:7").wait(SOON).acquire());
+    let patient = tokio::spawn(locks.lock("order:7").wait(SOON).acquire());
     fleet.heal(&[0, 1, 2], Fate::Frozen);
-    let waited = within(SOON, "a majority", waiter).await.expect("no panic");
+    let waited = within(SOON, "a majority", patient).await.expect("no panic");
 
     assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
     waited.expect("a majority is up").release().await.expect("it is held");

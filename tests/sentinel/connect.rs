@@ -146,9 +146,9 @@ async fn a_lazy_manager_finds_its_primary_later() {
     let locks = connect(&url).await.expect("it waits for no sentinel");
 
     let tried = locks.lock("order:7").acquire().await;
-    let waiter = tokio::spawn(locks.lock("order:7").wait(SOON).acquire());
+    let patient = tokio::spawn(locks.lock("order:7").wait(SOON).acquire());
     sentinel.resume();
-    let waited = within(SOON, "the primary", waiter).await.expect("no panic");
+    let waited = within(SOON, "the primary", patient).await.expect("no panic");
 
     assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
     waited.expect("the sentinel replies").release().await.expect("it is held");

@@ -48,7 +48,10 @@ pub(crate) mod hold_terms;
 pub(crate) mod idempotency;
 pub(crate) mod invalidation;
 #[cfg(any(test, feature = "scheduled"))]
-#[cfg_attr(not(feature = "scheduled"), allow(dead_code, reason = "only tests use it without the feature"))]
+#[cfg_attr(
+    not(feature = "scheduled"),
+    allow(dead_code, unreachable_pub, reason = "only tests use it without the feature")
+)]
 pub(crate) mod job;
 pub(crate) mod key_state;
 pub(crate) mod lock_value;
