@@ -15,12 +15,19 @@ pub(crate) enum Task {
     Inspect { url: String, key: String },
     /// Release a lock, regardless of its holder.
     Release { url: String, key: String },
+    /// Show the record of an idempotent call.
+    IdemGet { url: String, key: String },
+    /// Store the result of a call whose outcome is unknown.
+    IdemDone { url: String, key: String, json: String },
+    /// Delete the record of an idempotent call.
+    IdemForget { url: String, key: String },
 }
 
 /// Parses the arguments after the program's name. `url` is the default URL.
 pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>) -> Result<Task, String> {
     let words: Vec<_> = words.map(|word| text(word, "an argument")).collect::<Result<_, _>>()?;
     let url = url.map(|url| text(url, "DLOCK_URL")).transpose()?;
+    let (words, done) = take_value(words, "--done")?;
     // After `--`, a key may start with `-`.
     let mut words = words.into_iter();
     let before: Vec<_> = words.by_ref().take_while(|word| word != "--").collect();
@@ -38,16 +45,24 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
     if words.is_empty() {
         return Err(format!("a command is missing: write {COMMANDS}"));
     }
-    let command = words.remove(0);
+    let mut command = words.remove(0);
+    if command == "idem" && !words.is_empty() {
+        command = format!("idem {}", words.remove(0));
+    }
     let allowed: &[&str] = match &*command {
         "doctor" => &["--json"],
         "inspect" => &[],
         "release" => &["--yes"],
+        "idem get" => &[],
+        "idem resolve" => &["--forget"],
         "help" => return Ok(Task::Help),
         other => return Err(no_command(other)),
     };
     if let Some(option) = options.iter().find(|option| !allowed.contains(&&***option)) {
         return Err(no_option(&command, option));
+    }
+    if done.is_some() && command != "idem resolve" {
+        return Err(format!("`{command}` has no option `--done`"));
     }
     if command == "doctor" {
         let url = operands_of_doctor(words)?.or(url).ok_or_else(|| no_url("dlock doctor URL"))?;
@@ -56,8 +71,20 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
     let (url, key) = url_and_key(&command, words, url)?;
     match &*command {
         "inspect" => Ok(Task::Inspect { url, key }),
+        "idem get" => Ok(Task::IdemGet { url, key }),
+        "idem resolve" => resolution(url, key, done, has(&["--forget"])),
         _ if has(&["--yes"]) => Ok(Task::Release { url, key }),
         _ => Err("releasing a lock that is held lets a second holder start: confirm with `--yes`".to_owned()),
+    }
+}
+
+/// Returns the task that resolves a call whose outcome is unknown.
+fn resolution(url: String, key: String, done: Option<String>, forget: bool) -> Result<Task, String> {
+    match (done, forget) {
+        (Some(json), false) => Ok(Task::IdemDone { url, key, json }),
+        (None, true) => Ok(Task::IdemForget { url, key }),
+        _ => Err("say what the call has done: `--done JSON` stores its result, `--forget` lets it run again"
+            .to_owned()),
     }
 }
 
@@ -76,8 +103,12 @@ fn url_and_key(
     mut words: Vec<String>,
     default: Option<String>,
 ) -> Result<(String, String), String> {
-    let yes = if command == "release" { " --yes" } else { "" };
-    let usage = format!("dlock {command} URL KEY{yes}");
+    let options = match command {
+        "release" => " --yes",
+        "idem resolve" => " --done JSON",
+        _ => "",
+    };
+    let usage = format!("dlock {command} URL KEY{options}");
     // A URL is not a key: the key is missing, and printing it would show the password.
     let (key, typed) = match (words.pop(), words.pop()) {
         _ if !words.is_empty() => {
@@ -109,6 +140,7 @@ fn no_command(word: &str) -> String {
             "release URL KEY --yes"
         }
         "version" => "--version",
+        word if word.starts_with("idem") => "idem get URL KEY` or `dlock idem resolve URL KEY --done JSON",
         _ if is_url(word) => return format!("the command comes before the URL: write {COMMANDS}"),
         _ => return format!("there is no such command: write {COMMANDS}"),
     };
@@ -133,6 +165,18 @@ fn no_option(command: &str, option: &str) -> String {
 
 const COMMANDS: &str = "`dlock doctor URL`, `dlock inspect URL KEY`, or `dlock release URL KEY --yes`";
 
+/// Removes an option with a value, which may start with `-`. Options end at `--`.
+fn take_value(mut words: Vec<String>, option: &str) -> Result<(Vec<String>, Option<String>), String> {
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let Some(at) = words.iter().take(end).position(|word| word == option) else { return Ok((words, None)) };
+    if at + 1 >= end {
+        return Err(format!("`{option}` has no value"));
+    }
+    words.remove(at);
+    let value = words.remove(at);
+    Ok((words, Some(value)))
+}
+
 /// Converts an argument to text. On failure, it is not shown: it may hold a password.
 fn text(word: OsString, what: &str) -> Result<String, String> {
     word.into_string().map_err(|_| format!("{what} is not UTF-8"))
@@ -150,6 +194,9 @@ dlock: a tool for operators of distributed locks in Redis
   dlock doctor [URL] [--json]      checks the servers for settings by which locks can be lost or refused
   dlock inspect [URL] KEY          shows the holder of a lock, its time to live, and the number of waiters
   dlock release [URL] KEY --yes    releases a lock whose holder is gone for good
+  dlock idem get [URL] KEY         shows the record of an idempotent call: its state, attempts, steps, and result
+  dlock idem resolve [URL] KEY --done JSON | --forget
+                                   after a crash: stores the result that later calls get, or lets the call run again
 
 URL is the one that your services use, with its options: redis://user:password@host:port, redis+sentinel://.., redis+cluster://..,
 redis+quorum://.., with rediss for TLS, and redis+unix:///path. Quote it if it contains a `?` or a `&`.
@@ -159,10 +206,10 @@ If it starts with `-`, write `--` before it: dlock inspect URL -- -7
 
 --json prints one finding on each line.
 
-Exit code   doctor                            inspect               release
-    0       nothing worse than a note         it is held            it was held, and is free
-    1       a warning or a danger was found   it is free            it was not held
-    2       no server was reachable, or the arguments are invalid
+Exit code   doctor                            inspect      release                    idem get            idem resolve
+    0       nothing worse than a note         it is held   it was held, and is free   there is a record   it is resolved
+    1       a warning or a danger was found   it is free   it was not held            there is none       there was nothing to resolve
+    2       no server was reachable, or the arguments are invalid; idem resolve: the call is running
 ";
 
 #[cfg(test)]
@@ -183,6 +230,18 @@ mod tests {
         assert_eq!(typed("inspect redis://h order:7"), Ok(Task::Inspect { url: url(), key: key() }));
         assert_eq!(typed("release --yes redis://h order:7"), Ok(Task::Release { url: url(), key: key() }));
         assert_eq!((typed("doctor --help"), typed("-V")), (Ok(Task::Help), Ok(Task::Version)));
+    }
+
+    #[test]
+    fn a_record_is_shown_resolved_or_forgotten() {
+        let (url, key) = (|| "redis://h".to_owned(), || "charge:7".to_owned());
+        let done = |json: &str| Ok(Task::IdemDone { url: url(), key: key(), json: json.to_owned() });
+
+        assert_eq!(typed("idem get redis://h charge:7"), Ok(Task::IdemGet { url: url(), key: key() }));
+        assert_eq!(typed("idem resolve redis://h charge:7 --done -5"), done("-5"));
+        assert_eq!(typed("idem resolve --done {} redis://h charge:7"), done("{}"));
+        let forget = Ok(Task::IdemForget { url: url(), key: key() });
+        assert_eq!(typed("idem resolve redis://h charge:7 --forget"), forget);
     }
 
     #[test]
@@ -241,6 +300,15 @@ mod tests {
             ("inspect --namespace=hunter2 redis://h key", "no such option"),
             ("inspect --namespace shop redis://h key", "`redis://host:port?namespace=shop`"),
             ("release redis://h key", "`--yes`"),
+            ("idem", "no such command"),
+            ("idem hunter2 redis://h key", "no such command"),
+            ("idem resolv redis://h key", "`dlock idem resolve URL KEY --done JSON`"),
+            ("idem get redis://h", "a key is missing: write `dlock idem get URL KEY`"),
+            ("idem get key", "URL is missing"),
+            ("idem get redis://h key --done 1", "no option `--done`"),
+            ("idem resolve redis://h key", "`--done JSON`"),
+            ("idem resolve redis://h key --done", "no value"),
+            ("idem resolve redis://h key --done 1 --forget", "`--done JSON`"),
         ] {
             let refused = typed(line).expect_err(line);
             assert!(refused.contains(problem) && !refused.contains("hunter2"), "{line}: {refused}");

@@ -1,4 +1,5 @@
-//! `dlock`: a tool for operators that examines servers, and inspects and releases locks.
+//! `dlock`: a tool for operators that examines servers, inspects and releases locks, and resolves
+//! idempotent calls.
 //!
 //! It is a separate package, so that users of the library do not build it. See
 //! `dlock_runtime::doctor` for the checks.
@@ -6,9 +7,11 @@
 //! | file | owns |
 //! |---|---|
 //! | `args` | the command line |
+//! | `idem` | the records of idempotent calls |
 //! | `json` | a finding on one line, for programs |
 
 mod args;
+mod idem;
 mod json;
 
 use std::io::Write as _;
@@ -45,6 +48,9 @@ async fn run(task: Task) -> Result<ExitCode> {
         Task::Doctor { url, json } => doctor(&url, json).await,
         Task::Inspect { url, key } => inspect(&url, &key).await,
         Task::Release { url, key } => release(&url, &key).await,
+        Task::IdemGet { url, key } => idem::get(&url, &key).await,
+        Task::IdemDone { url, key, json } => idem::done(&url, &key, &json).await,
+        Task::IdemForget { url, key } => idem::forget(&url, &key).await,
     }
 }
 

@@ -175,3 +175,40 @@ fn help_names_every_command_and_exit_code() {
     }
     assert!(text.lines().all(|line| line.len() <= 132), "{text}");
 }
+
+#[tokio::test]
+async fn a_crashed_call_is_shown_resolved_and_forgotten() {
+    let server = RedisServer::start();
+    server.allow(dlock_tests::acl::documented_besides(dlock_tests::acl::WITH_RECORDS));
+    let url = patient(&server);
+    let manager = LockManager::connect(&url).await.expect("the server takes managers");
+    let call = manager.idempotent("charge:7").lease(Duration::from_millis(100));
+    let mut crashing = Box::pin(call.run_attached(async |record| {
+        record.step("psp", async || Ok::<_, dlock_runtime::Error>(1)).await?;
+        std::future::pending::<Result<u8, dlock_runtime::Error>>().await
+    }));
+    let stepped = async {
+        while !call.status().await.expect("it answers").is_some_and(|status| !status.steps().is_empty()) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        _ = &mut crashing => unreachable!("its body is pending"),
+        () = stepped => {}
+    }
+    drop(crashing);
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let of_key = |words: &[&str]| dlock(&[&words[..2], &[&url, "charge:7"], &words[2..]].concat());
+
+    let (code, text) = of_key(&["idem", "get"]);
+    assert!(code == 0 && text.contains("its outcome is unknown") && text.contains("psp"), "{code}: {text}");
+    let (code, text) = of_key(&["idem", "resolve", "--done", "{not JSON"]);
+    assert!(code == 2 && text.contains("not JSON"), "{code}: {text}");
+    let (code, text) = of_key(&["idem", "resolve", "--done", "41"]);
+    assert!(code == 0 && text.contains("resolved"), "{code}: {text}");
+    let replayed = call.run(async |_| Ok::<_, dlock_runtime::Error>(1)).await.expect("it is replayed");
+    assert_eq!(replayed.into_value(), 41);
+    assert_eq!(of_key(&["idem", "resolve", "--done", "42"]).0, 1, "there is a result");
+    assert_eq!(of_key(&["idem", "resolve", "--forget"]).0, 0);
+    assert_eq!(of_key(&["idem", "get"]).0, 1);
+}

@@ -7,22 +7,26 @@
 //!
 //! ```text
 //! distributed_lock    an attribute: its parameters, its generated code, its vocabulary
+//! idempotent          an attribute
 //! key_part            the derive
 //! arguments           name = value, ..: what the parameters of all attributes have in common
 //! key                 key templates, and the arguments that their placeholders refer to
 //! function            the annotated item, and the future that its body becomes
 //! vocabulary          the names and nouns in which the attributes differ
 //! report              many errors, one report
+//! stacking            two attributes on one function
 //! runtime             the path of the runtime, and its warnings
 //! ```
 
 mod arguments;
 mod distributed_lock;
 mod function;
+mod idempotent;
 mod key;
 mod key_part;
 mod report;
 mod runtime;
+mod stacking;
 mod vocabulary;
 
 use proc_macro::TokenStream;
@@ -31,6 +35,12 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
     distributed_lock::expand(args.into(), item.into()).into()
+}
+
+#[doc = include_str!("docs/idempotent.md")]
+#[proc_macro_attribute]
+pub fn idempotent(args: TokenStream, item: TokenStream) -> TokenStream {
+    idempotent::expand(args.into(), item.into()).into()
 }
 
 #[doc = include_str!("docs/key_part.md")]

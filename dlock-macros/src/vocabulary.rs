@@ -191,10 +191,10 @@ const HINTS: &[(&[&str], Option<&str>, &str)] = &[
 
 #[cfg(test)]
 mod tests {
-    use crate::distributed_lock;
+    use crate::{distributed_lock, idempotent};
 
     /// The attributes of this crate.
-    const ALL: &[&super::Vocabulary] = &[&distributed_lock::VOCABULARY];
+    const ALL: &[&super::Vocabulary] = &[&distributed_lock::VOCABULARY, &idempotent::VOCABULARY];
 
     #[test]
     fn a_foreign_name_is_found_in_every_spelling() {

@@ -14,6 +14,8 @@ use crate::config::url::{self, ConnectSpec, Endpoint};
 use crate::credentials::{Credentials, CredentialsProvider};
 use crate::doctor::{self, Report};
 use crate::error::Result;
+#[cfg(feature = "idempotent")]
+use crate::idempotent::FingerprintSecrets;
 use crate::layout::{Layout, Publish};
 use crate::manager::LockManager;
 
@@ -56,6 +58,8 @@ struct Overrides {
     tracking: Option<bool>,
     certificates: Certificates,
     credentials: Option<CredentialsProvider>,
+    #[cfg(feature = "idempotent")]
+    fingerprint_secrets: FingerprintSecrets,
 }
 
 impl Builder {
@@ -243,6 +247,27 @@ impl Builder {
         self
     }
 
+    /// Sets the secret that keys the fingerprints of [idempotent](LockManager::idempotent) calls.
+    /// Default: none.
+    ///
+    /// A record contains a hash of its call's payload. Without a secret, a reader of the server can
+    /// guess a payload of few values and check the guess. All processes need the same secret.
+    #[cfg(feature = "idempotent")]
+    pub fn fingerprint_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
+        self.overrides.fingerprint_secrets.current = Some(secret.as_ref().into());
+        self
+    }
+
+    /// Sets the secret that was used before [`fingerprint_secret`](Self::fingerprint_secret), so
+    /// that the records of earlier calls are still found. Default: none.
+    ///
+    /// Keep it for one `ttl` after a change. To introduce a first secret, leave it out.
+    #[cfg(feature = "idempotent")]
+    pub fn previous_fingerprint_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
+        self.overrides.fingerprint_secrets.previous = Some(secret.as_ref().into());
+        self
+    }
+
     /// Connects, and returns the manager.
     ///
     /// # Errors
@@ -300,6 +325,8 @@ impl Builder {
             tracking,
             certificates,
             credentials,
+            #[cfg(feature = "idempotent")]
+            fingerprint_secrets,
         } = self.overrides;
         let settings = &mut target.settings;
         set(&mut settings.namespace, namespace);
@@ -315,6 +342,8 @@ impl Builder {
         set(&mut settings.rules.replica_acks, replica_acks);
         set(&mut settings.rules.tracking, tracking);
         set(&mut settings.credentials, credentials.map(Some));
+        #[cfg(feature = "idempotent")]
+        set(&mut settings.fingerprint_secrets, Some(fingerprint_secrets));
         let Certificates { ca, client, key, name, .. } = certificates;
         set(&mut settings.certificates.ca, ca.map(Some));
         set(&mut settings.certificates.client, client.map(Some));

@@ -147,6 +147,70 @@ pub enum Error {
         key: Option<LockKey>,
     },
 
+    /// Another call with the same idempotency key is running.
+    ///
+    /// With a `wait`, the call waited that long.
+    #[error("a call with idempotency key `{key}` is still in progress")]
+    #[non_exhaustive]
+    InProgress {
+        /// The idempotency key.
+        key: LockKey,
+        /// The rest of the lease of the running call, which is renewed while it runs.
+        retry_after: Option<Duration>,
+    },
+
+    /// The idempotency key belongs to a call with another payload or to another function.
+    ///
+    /// The record of the other call is unchanged.
+    #[error(
+        "idempotency key `{key}` was used for another call: its fingerprint or its function differs; use a new key for a new call"
+    )]
+    #[non_exhaustive]
+    KeyReused {
+        /// The idempotency key.
+        key: LockKey,
+    },
+
+    /// An earlier call crashed, and its effects are unknown. The body did not run again.
+    ///
+    /// It is the answer of `on_crash = fail` until an operator finds out what happened.
+    #[error(
+        "attempt {attempt} of the call with idempotency key `{key}` crashed, and its outcome is unknown: find out what it did, then run `dlock idem resolve`"
+    )]
+    #[non_exhaustive]
+    OutcomeUnknown {
+        /// The idempotency key.
+        key: LockKey,
+        /// The number of the attempt that crashed, from 1.
+        attempt: u32,
+    },
+
+    /// An earlier call completed, but its result is not stored. The body did not run again.
+    ///
+    /// The result was larger than 64 KiB, or could not be serialized.
+    #[error(
+        "the call with idempotency key `{key}` has completed, and {} is not stored: it is too large, or cannot be serialized",
+        step.as_ref().map_or_else(|| "its result".to_owned(), |step| format!("the result of its step `{}`", Escaped(step)))
+    )]
+    #[non_exhaustive]
+    ResultNotStored {
+        /// The idempotency key.
+        key: LockKey,
+        /// The step whose result is missing; `None` if it is the result of the call.
+        step: Option<Arc<str>>,
+    },
+
+    /// The stored result cannot be read as the type that this call returns. The body did not run
+    /// again.
+    #[error("the stored result for idempotency key `{key}` cannot be used: {problem}")]
+    #[non_exhaustive]
+    Undecodable {
+        /// The idempotency key.
+        key: LockKey,
+        /// The problem, and what to do.
+        problem: Arc<str>,
+    },
+
     /// A URL or an option is invalid.
     #[error("invalid lock configuration: {part}: {problem}")]
     #[non_exhaustive]
@@ -229,7 +293,12 @@ impl Error {
             | Self::WrongKind { key, .. }
             | Self::FencingCounter { key, .. }
             | Self::Reentrant { key }
-            | Self::Deadlock { key, .. } => Some(key),
+            | Self::Deadlock { key, .. }
+            | Self::InProgress { key, .. }
+            | Self::KeyReused { key }
+            | Self::OutcomeUnknown { key, .. }
+            | Self::ResultNotStored { key, .. }
+            | Self::Undecodable { key, .. } => Some(key),
             Self::Unavailable { key, .. } | Self::Shutdown { key } => key.as_ref(),
             Self::NotInstalled {} | Self::InvalidKey { .. } | Self::Config { .. } => None,
         }
@@ -237,12 +306,14 @@ impl Error {
 
     /// Returns the HTTP status for the reply of a service.
     ///
-    /// It is 409 for contention, 503 if the server is unavailable or the manager is shut down, 400
-    /// for an invalid key, and 500 for all other errors.
+    /// It is 409 for contention and for a call in progress, 422 for an idempotency key that was used
+    /// for another call, 503 if the server is unavailable or the manager is shut down, 400 for an
+    /// invalid key, and 500 for all other errors.
     #[must_use]
     pub fn http_status(&self) -> u16 {
         match self {
-            Self::Contended { .. } => 409,
+            Self::Contended { .. } | Self::InProgress { .. } => 409,
+            Self::KeyReused { .. } => 422,
             Self::Unavailable { .. } | Self::Shutdown { .. } => 503,
             Self::InvalidKey { .. } => 400,
             _ => 500,
@@ -251,15 +322,19 @@ impl Error {
 
     /// Returns the gRPC status code for the reply of a service.
     ///
-    /// It is 10 `ABORTED` for contention, 14 `UNAVAILABLE` if the server is unavailable or the
-    /// manager is shut down, 3 `INVALID_ARGUMENT` for an invalid key, and 13 `INTERNAL` for all
-    /// other errors.
+    /// It is 10 `ABORTED` for contention and for a call in progress, 14 `UNAVAILABLE` if the server
+    /// is unavailable or the manager is shut down, 3 `INVALID_ARGUMENT` for an invalid key and for
+    /// an idempotency key that was used for another call, 2 `UNKNOWN` if the outcome of an earlier
+    /// call is unknown, 15 `DATA_LOSS` if its result is not stored, and 13 `INTERNAL` for all other
+    /// errors.
     #[must_use]
     pub fn grpc_code(&self) -> i32 {
         match self {
-            Self::Contended { .. } => 10,
+            Self::Contended { .. } | Self::InProgress { .. } => 10,
             Self::Unavailable { .. } | Self::Shutdown { .. } => 14,
-            Self::InvalidKey { .. } => 3,
+            Self::InvalidKey { .. } | Self::KeyReused { .. } => 3,
+            Self::OutcomeUnknown { .. } => 2,
+            Self::ResultNotStored { .. } => 15,
             _ => 13,
         }
     }
@@ -274,12 +349,15 @@ impl Error {
     /// long before a long time to live has passed. At the end of a short one, the holder may renew
     /// it, or the next waiter may be granted the lock.
     ///
+    /// For [`InProgress`](Self::InProgress), it is the rest of the lease of the running call, limited
+    /// to the same range.
+    ///
     /// For [`Unavailable`](Self::Unavailable) and [`Shutdown`](Self::Shutdown), it is 1 s: within
     /// that time the manager reconnects, or another process can serve the request.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Contended { retry_after, .. } => {
+            Self::Contended { retry_after, .. } | Self::InProgress { retry_after, .. } => {
                 Some(retry_after.map_or(LATEST_RETRY, |live| live.clamp(SOONEST_RETRY, LATEST_RETRY)))
             }
             Self::Unavailable { .. } | Self::Shutdown { .. } => Some(LATEST_RETRY),
@@ -302,6 +380,11 @@ impl std::fmt::Debug for Error {
             Self::Deadlock { .. } => "Deadlock",
             Self::Shutdown { .. } => "Shutdown",
             Self::Config { .. } => "Config",
+            Self::InProgress { .. } => "InProgress",
+            Self::KeyReused { .. } => "KeyReused",
+            Self::OutcomeUnknown { .. } => "OutcomeUnknown",
+            Self::ResultNotStored { .. } => "ResultNotStored",
+            Self::Undecodable { .. } => "Undecodable",
         };
         write!(f, "{variant}: {self}")
     }

@@ -91,6 +91,18 @@ pub(crate) fn current() -> Result<LockManager> {
     of_task.map_or_else(|| manager().cloned(), Ok)
 }
 
+/// Passes the manager of [`with_manager`] on to a future that is spawned.
+#[cfg(feature = "idempotent")]
+pub(crate) fn in_current_manager<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    let of_task = OF_TASK.try_with(Clone::clone).ok();
+    async move {
+        match of_task {
+            Some(manager) => with_manager(manager, future).await,
+            None => future.await,
+        }
+    }
+}
+
 /// The error of [`install`]: a lock manager is already installed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("a lock manager is installed already; install one once, at the start of the process")]

@@ -42,6 +42,14 @@ impl LockGuard {
         Self { hold: Err(Box::new(NotHeld { key, error })) }
     }
 
+    /// Makes the guard report a loss itself when it is dropped, since no call does any more.
+    #[cfg(feature = "tower")]
+    pub(crate) fn detach(&mut self) {
+        if let Ok(held) = &mut self.hold {
+            held.is_detached = true;
+        }
+    }
+
     /// Returns the hold, or `None` if the body runs without the lock.
     pub(crate) fn held(&self) -> Option<&HoldGuard> {
         self.hold.as_ref().ok()

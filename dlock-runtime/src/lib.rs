@@ -43,6 +43,7 @@
 //! | see who holds a lock, and whether the server replies | [`LockManager::inspect`], [`LockManager::ready`] |
 //! | find server settings that can lose locks | [`doctor`](fn@doctor), `dlock doctor URL` |
 //! | lock in handlers of axum, actix, or tonic | [`docs::services`] |
+//! | make calls and endpoints safe to repeat | [`docs::idempotent`] |
 //! | test code that uses locks | [`docs::testing`], [`with_manager`] |
 //!
 //! # Features
@@ -55,6 +56,9 @@
 //!   `Query`, `Json`, `Form`, `Extension`, `State`.
 //! - `actix`: the same for actix-web 4: `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData`.
 //! - `tonic`: [`Error`] converts into a `Status` of tonic 0.14.
+//! - `idempotent`: `#[idempotent]` and `LockManager::idempotent`, calls that are safe to repeat.
+//! - `tower`: [`tower::LockLayer`], for services of axum 0.8, hyper 1, and tonic 0.14; with
+//!   `idempotent` also [`tower::IdempotencyLayer`].
 //! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss, and outages on
 //!   command.
 
@@ -77,7 +81,9 @@ mod guard;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod hostile;
-#[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
+#[cfg(feature = "idempotent")]
+pub mod idempotent;
+#[cfg(any(feature = "actix", feature = "axum", feature = "tonic", feature = "tower"))]
 mod integrations;
 mod key;
 mod layout;
@@ -98,6 +104,8 @@ mod telemetry;
 pub mod testing;
 mod timer;
 mod token;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 #[doc(hidden)]
 #[path = "private/mod.rs"]
@@ -135,6 +143,14 @@ pub mod docs {
     pub mod services {}
 
     // Its examples need the feature.
+    #[cfg_attr(feature = "idempotent", doc = include_str!("docs/idempotent.md"))]
+    #[cfg_attr(
+        not(feature = "idempotent"),
+        doc = "How to make endpoints safe to repeat: documented with the feature `idempotent`."
+    )]
+    pub mod idempotent {}
+
+    // Its examples need the feature.
     #[cfg_attr(feature = "testing", doc = include_str!("docs/testing.md"))]
     #[cfg_attr(
         not(feature = "testing"),
@@ -157,11 +173,15 @@ pub mod docs {
 
 pub use builder::Builder;
 pub use credentials::Credentials;
+#[cfg(feature = "idempotent")]
+pub use dlock_macros::idempotent;
 pub use dlock_macros::{KeyPart, distributed_lock};
 pub use doctor::doctor;
 pub use error::{Error, LossCause, Result};
 pub use global::{AlreadyInstalled, init, install, manager, with_manager};
 pub use guard::{FencingToken, LockGuard};
+#[cfg(feature = "idempotent")]
+pub use idempotent::Idempotent;
 pub use key::{FieldWriter, IntoLockKey, InvalidKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use layout::{Layout, Publish};
 pub use lock::Lock;

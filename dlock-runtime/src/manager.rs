@@ -12,6 +12,8 @@ use crate::config::url::{ConnectSpec, Endpoint};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::guard::{answered, usable};
+#[cfg(feature = "idempotent")]
+use crate::idempotent::{Duplicates, FingerprintSecrets};
 use crate::key::IntoLockKey;
 use crate::lock::Lock;
 use crate::lock_info::LockInfo;
@@ -42,6 +44,16 @@ struct ManagerInner {
     engine: Arc<Engine>,
     namespace: String,
     place: String,
+    #[cfg(feature = "idempotent")]
+    idempotency: Idempotency,
+}
+
+/// What the idempotent calls of a manager share.
+#[cfg(feature = "idempotent")]
+#[derive(Clone, Default)]
+struct Idempotency {
+    secrets: FingerprintSecrets,
+    duplicates: Arc<Duplicates>,
 }
 
 impl LockManager {
@@ -111,8 +123,17 @@ impl LockManager {
     }
 
     fn new(engine: Arc<Engine>, settings: &Settings, place: String) -> Self {
-        let namespace = settings.namespace.clone();
-        Self { shared: Arc::new(ManagerInner { engine, namespace, place }) }
+        let inner = ManagerInner {
+            engine,
+            namespace: settings.namespace.clone(),
+            place,
+            #[cfg(feature = "idempotent")]
+            idempotency: Idempotency {
+                secrets: settings.fingerprint_secrets.clone(),
+                duplicates: Arc::default(),
+            },
+        };
+        Self { shared: Arc::new(inner) }
     }
 
     /// Returns the same manager with another namespace.
@@ -123,6 +144,8 @@ impl LockManager {
             engine: Arc::clone(engine),
             namespace: namespace.to_owned(),
             place: place.clone(),
+            #[cfg(feature = "idempotent")]
+            idempotency: self.shared.idempotency.clone(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -254,6 +277,16 @@ impl LockManager {
 
     pub(crate) fn namespace(&self) -> &str {
         &self.shared.namespace
+    }
+
+    #[cfg(feature = "idempotent")]
+    pub(crate) fn fingerprint_secrets(&self) -> &FingerprintSecrets {
+        &self.shared.idempotency.secrets
+    }
+
+    #[cfg(feature = "idempotent")]
+    pub(crate) fn duplicates(&self) -> &Arc<Duplicates> {
+        &self.shared.idempotency.duplicates
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

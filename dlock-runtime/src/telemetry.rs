@@ -21,6 +21,11 @@
 //! | `dlock.tracking_disabled` | info | the server does not send invalidations; once. Renewals confirm holds, and locks of other libraries are checked every `poll_interval` |
 //! | `dlock.driver_panicked` | error | the task that drives the connections panicked, for example in a `tracing` subscriber; it is restarted |
 //! | `dlock.in_process_only` | warn | a manager of `memory://` was created, which excludes within this process only |
+//! | span `dlock.idempotent` | info | around an idempotent call; fields `lock.name` (the function), `lock.key`, and `lock.outcome`: `started`, `replayed`, or the error |
+//! | `dlock.result_pending` | warn | the server did not confirm the end of an idempotent call, which is sent again in the background |
+//! | `dlock.result_lost` | error | the end of an idempotent call was not stored: another attempt owns the record, or it has expired; field `lock.reason` |
+//! | `dlock.result_not_stored` | error | the result of an idempotent call or of its step is too large, or cannot be serialized; field `lock.step` |
+//! | `dlock.ran_without_record` | error | the body of an idempotent call runs without a record, as `OnUnavailable::Run` allows |
 //!
 //! Events carry fields, never sentences. No event contains a token or a password.
 
@@ -271,7 +276,7 @@ fn error_text(error: &Error) -> Option<field::DisplayValue<&Error>> {
 
 /// Records that a web client got an error without its details. The current span identifies the
 /// request.
-#[cfg(any(feature = "actix", feature = "axum", feature = "tonic"))]
+#[cfg(any(feature = "actix", feature = "axum", feature = "tonic", feature = "tower"))]
 pub(crate) fn answered(error: &Error) {
     // `tracing` needs a constant level, so that a subscriber can disable an event for good. Hence
     // two events.
@@ -301,6 +306,82 @@ fn lost(parent: Option<Id>, key: &LockKey, (cause, held): Loss) {
         { lock.key = shown(key), lock.held_ms = millis(held), lock.cause = ?cause },
         "dlock.lost"
     );
+}
+
+/// Returns the span of an idempotent call. `name` is the name of its function.
+#[cfg(feature = "idempotent")]
+pub(crate) fn idempotent_span(name: &str, key: Option<&LockKey>) -> Span {
+    tracing::info_span!(
+        target: "dlock",
+        "dlock.idempotent",
+        lock.name = name,
+        lock.key = key.and_then(shown),
+        lock.outcome = field::Empty,
+    )
+}
+
+/// Records in the current span how an idempotent call begins: `true` if it is replayed.
+#[cfg(feature = "idempotent")]
+pub(crate) fn idempotent_begun(begun: std::result::Result<bool, &Error>) {
+    Span::current().record(
+        "lock.outcome",
+        match begun {
+            Ok(false) => "started",
+            Ok(true) => "replayed",
+            Err(error) => error_outcome(error),
+        },
+    );
+}
+
+/// Records that the body of an idempotent call runs without a record because of `error`.
+#[cfg(feature = "idempotent")]
+pub(crate) fn ran_without_record(key: &LockKey, error: &Error) {
+    let reason = match error {
+        Error::Unavailable { reason, .. } => Some(&**reason),
+        _ => None,
+    };
+    tracing::error!(
+        name: "dlock.ran_without_record",
+        target: "dlock",
+        { lock.key = shown(key), lock.reason = reason },
+        "dlock.ran_without_record"
+    );
+}
+
+/// Records that a call or a step has completed, and its result is too large or cannot be
+/// serialized.
+#[cfg(feature = "idempotent")]
+pub(crate) fn idempotent_result_not_stored(key: &LockKey, step: Option<&str>) {
+    tracing::error!(
+        name: "dlock.result_not_stored",
+        target: "dlock",
+        { lock.key = shown(key), lock.step = step },
+        "dlock.result_not_stored"
+    );
+}
+
+/// Records that the end of a call has no reply, and is stored in the background.
+#[cfg(feature = "idempotent")]
+pub(crate) fn idempotent_end_pending(key: &LockKey) {
+    tracing::warn!(
+        name: "dlock.result_pending",
+        target: "dlock",
+        { lock.key = shown(key) },
+        "dlock.result_pending"
+    );
+}
+
+/// Records that the end of a call was not stored.
+#[cfg(feature = "idempotent")]
+pub(crate) fn idempotent_result_lost(key: &LockKey, reason: &str) {
+    from_the_actor(|| {
+        tracing::error!(
+            name: "dlock.result_lost",
+            target: "dlock",
+            { lock.key = shown(key), lock.reason = reason },
+            "dlock.result_lost"
+        );
+    });
 }
 
 /// Records that the driver of a server has connected.
@@ -387,6 +468,11 @@ fn error_outcome(error: &Error) -> &'static str {
         Error::Unavailable { .. } => "unavailable",
         Error::Shutdown { .. } => "shutdown",
         Error::Deadlock { .. } => "deadlock",
+        Error::InProgress { .. } => "in_progress",
+        Error::KeyReused { .. } => "key_reused",
+        Error::OutcomeUnknown { .. } => "outcome_unknown",
+        Error::ResultNotStored { .. } => "result_not_stored",
+        Error::Undecodable { .. } => "undecodable",
         _ => "error",
     }
 }

@@ -65,6 +65,15 @@ impl fmt::Debug for Timer {
     }
 }
 
+/// Spawns a task on the current runtime, or on the thread.
+pub(crate) fn spawn(task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+    if let Ok(current) = Handle::try_current() {
+        current.spawn(task);
+    } else if let Ok(thread) = THREAD.get().get_or_try_init(start_thread) {
+        thread.spawn(task);
+    }
+}
+
 /// Checks that the current runtime has timers, if there is a runtime.
 ///
 /// # Errors

@@ -5,12 +5,14 @@
 //! | `http` | behavior of every HTTP service: one suite, which runs on each framework |
 //! | `axum`, `actix` | handlers in typical style of that framework, and its specifics |
 //! | `tonic` | the same for a service over gRPC |
+//! | `lock_layer` | `LockLayer` around services of axum, hyper, and tonic |
 //! | `shutdown` | the two orders of shutting down a service |
 //! | `visit` | handler bodies under the control of a test |
 
 mod actix;
 mod axum;
 mod http;
+mod lock_layer;
 mod shutdown;
 mod tonic;
 mod visit;

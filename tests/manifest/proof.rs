@@ -13,7 +13,7 @@ const GUIDE: &str = "dlock-runtime/src/docs/proof.md";
 const THREATS: &str = "dlock-runtime/src/docs/threats.md";
 
 /// The required rows of the guide, by kind.
-const ROWS: [&[&str]; 8] = [
+const ROWS: [&[&str]; 9] = [
     &["always 1", "always 2", "always 3", "always 4", "always 5"],
     &["R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9"],
     &[
@@ -25,6 +25,7 @@ const ROWS: [&[&str]; 8] = [
     &["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "T12"],
     &["C1c", "C2", "C3", "C4"],
     &["G1", "G2", "G4", "G5", "G6", "G7", "G8"],
+    &["I1", "I2", "I3", "I4", "I5", "I6", "I7"],
 ];
 
 /// Rows without a test. The guide must state that instead.

@@ -30,7 +30,7 @@ pub fn documented_for_redisson() -> impl Iterator<Item = &'static str> {
 
 /// Returns the additional rules of the lock user for deployments of several servers.
 ///
-/// `who` is one of [`WITH_ACKS`], [`IN_A_QUORUM`], [`BEHIND_SENTINELS`], and [`IN_A_CLUSTER`].
+/// `who` is one of [`WITH_ACKS`], [`WITH_RECORDS`], [`IN_A_QUORUM`], [`BEHIND_SENTINELS`], and [`IN_A_CLUSTER`].
 ///
 /// # Panics
 ///
@@ -86,6 +86,8 @@ pub const PASSWORD: &str = "password";
 
 /// The words before `needs` in the guide's sentence about `replica_acks`.
 pub const WITH_ACKS: &str = "With `replica_acks` that user";
+/// The words before `needs` in the guide's sentence about idempotent calls.
+pub const WITH_RECORDS: &str = "For idempotent calls it";
 /// The words before `needs` in the guide's sentence about a quorum.
 pub const IN_A_QUORUM: &str = "With a quorum it";
 /// The words before `needs` in the guide's sentence about Sentinel.

@@ -41,6 +41,20 @@ impl World {
         Self { url: server.url_with(""), server: Some(server), layout: Layout::Native }
     }
 
+    /// Creates a backend with a separate Redis whose user may keep records of idempotent calls.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not start.
+    #[must_use]
+    pub fn over_redis_with_records() -> Self {
+        let world = Self::over_redis();
+        if let Some(server) = &world.server {
+            server.allow(acl::documented_besides(acl::WITH_RECORDS));
+        }
+        world
+    }
+
     /// Creates a backend with a separate Redis and `layout=redisson`.
     ///
     /// # Panics

@@ -177,7 +177,7 @@ fn how(name: &str, example: &str) -> String {
 /// The units and their milliseconds.
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
-const UNITS_ARE: &str = "the units are `ms`, `s`, `m`, `h`";
+pub(crate) const UNITS_ARE: &str = "the units are `ms`, `s`, `m`, `h`";
 
 /// Other spellings of units, and their milliseconds.
 const SPELLINGS: [(&[&str], u64); 5] = [

@@ -54,3 +54,9 @@ pub(crate) fn parse(
         ));
     }
 }
+
+/// Returns the value of `key` in another attribute's text.
+pub(crate) fn key_of(words: &Vocabulary, tokens: TokenStream) -> Option<Expr> {
+    let entries = entry::split(tokens).into_iter();
+    entries.filter_map(|entry| entry.read(words).ok()).find(|(name, _)| name == "key").map(|(_, value)| value)
+}

@@ -21,6 +21,7 @@ use crate::function::Function;
 use crate::key::Key;
 use crate::report::{self, Report};
 use crate::runtime;
+use crate::stacking;
 use args::{Args, Options};
 use expansion::Expansion;
 
@@ -37,6 +38,7 @@ fn parse(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     let function = report.check(Function::parse(&VOCABULARY, item));
     let parts = args.zip(function).map(|(args, function)| {
         report.check(outcome::check(&function.output, &args.options));
+        report.check(stacking::refuse_same_key(&VOCABULARY, "idempotent", &args.key, &function));
         report.check(check_names(&args.options, &function));
         let key = Key::parse(&VOCABULARY, &args.key, &function, &mut report);
         (args, function, key)

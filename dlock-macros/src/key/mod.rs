@@ -20,7 +20,7 @@ use syn::{Error, Expr, ExprLit, Index, Lit, LitStr, Member};
 
 use crate::arguments::names;
 use crate::function::Function;
-use crate::report::Report;
+use crate::report::{Report, written};
 use crate::runtime;
 use crate::vocabulary::Vocabulary;
 use template::{Modifier, Piece, Placeholder, Step};
@@ -79,6 +79,28 @@ impl Key {
         }
     }
 
+    /// Returns the names of the arguments that the key uses as a whole.
+    pub(crate) fn whole(&self) -> Vec<Ident> {
+        match self {
+            Self::Template(template) => template.whole.clone(),
+            Self::Expression { key, .. } => named(key).into_iter().collect(),
+        }
+    }
+
+    /// Returns the only value that differs between the keys of two calls, if there is one.
+    pub(crate) fn single_value(&self, function: &Function) -> Option<String> {
+        match self {
+            Self::Template(template) => match template.places.as_slice() {
+                [place] => Some(format!("<{place}>")),
+                _ => None,
+            },
+            Self::Expression { key, .. } => {
+                let root = root(key)?;
+                function.name(&root.to_string()).map(|_| written(key))
+            }
+        }
+    }
+
     /// Returns the span of errors about the key's type.
     pub(crate) fn span(&self) -> Span {
         match self {
@@ -115,13 +137,30 @@ pub(crate) struct Template {
     chain: TokenStream,
     /// The names of arguments that the placeholders use.
     used: Vec<Ident>,
+    /// The names of arguments that placeholders use as a whole, not only a field or a getter.
+    whole: Vec<Ident>,
+    /// The placeholders of arguments, as they are written.
+    places: Vec<String>,
     /// The span of the literal if one of its words may have been meant as a placeholder.
     questionable: Option<Span>,
 }
 
 impl Template {
+    /// Adds the pieces of another template at the end.
+    pub(crate) fn append(&mut self, other: Self) {
+        self.chain.extend(other.chain);
+        self.used.extend(other.used);
+        self.whole.extend(other.whole);
+        self.places.extend(other.places);
+    }
+
     /// Parses `literal` for `function`. Every error goes to `report`.
-    fn parse(words: &Vocabulary, literal: &LitStr, function: &Function, report: &mut Report) -> Self {
+    pub(crate) fn parse(
+        words: &Vocabulary,
+        literal: &LitStr,
+        function: &Function,
+        report: &mut Report,
+    ) -> Self {
         let source = Source(literal);
         let template = literal.value();
         let (pieces, problems) = template::parse(&template);
@@ -130,7 +169,13 @@ impl Template {
             report.push(Error::new(source.span(problem.at), problem.message));
         }
 
-        let mut key = Self { chain: TokenStream::new(), used: Vec::new(), questionable: None };
+        let mut key = Self {
+            chain: TokenStream::new(),
+            used: Vec::new(),
+            whole: Vec::new(),
+            places: Vec::new(),
+            questionable: None,
+        };
         for piece in &pieces {
             match piece {
                 Piece::Text(text) => key.chain.extend(quote!(.text(#text))),
@@ -182,6 +227,10 @@ impl Template {
                 if !placeholder.steps.is_empty() {
                     written.set_span(name.span().located_at(inside));
                 }
+                if placeholder.steps.is_empty() {
+                    self.whole.push(name.clone());
+                }
+                self.places.push(placeholder.place.clone());
                 self.used.push(name);
                 quote!(#written)
             }
@@ -328,7 +377,31 @@ fn respanned(path: &str, span: Span) -> syn::Result<TokenStream> {
         .collect())
 }
 
-fn is_place(key: &Expr) -> bool {
+/// Returns the name, if an expression is only a name, borrowed or not.
+fn named(key: &Expr) -> Option<Ident> {
+    match key {
+        Expr::Path(path) => path.path.get_ident().cloned(),
+        Expr::Group(group) => named(&group.expr),
+        Expr::Paren(paren) => named(&paren.expr),
+        Expr::Reference(reference) => named(&reference.expr),
+        _ => None,
+    }
+}
+
+/// Returns the name that an expression starts with, if it is a place or a getter of one.
+fn root(key: &Expr) -> Option<Ident> {
+    match key {
+        Expr::Field(field) => root(&field.base),
+        Expr::MethodCall(call) => root(&call.receiver),
+        Expr::Reference(reference) => root(&reference.expr),
+        Expr::Group(group) => root(&group.expr),
+        Expr::Paren(paren) => root(&paren.expr),
+        other => named(other),
+    }
+}
+
+/// Returns `true` for an argument and its fields.
+pub(crate) fn is_place(key: &Expr) -> bool {
     match key {
         Expr::Path(_) => true,
         Expr::Field(field) => is_place(&field.base),

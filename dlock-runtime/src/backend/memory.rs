@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::backend::store_call::{self, StoreOperation, StoreSlot};
 use crate::backend::{Backend, Request};
 use crate::bounds::LAST_FENCE;
 use crate::clock::{Clock, TokioClock};
@@ -23,12 +24,14 @@ use crate::engine::effects::Effects;
 use crate::fork::PerProcess;
 use crate::key::Name;
 use crate::protocol::ProtocolConfig;
-use crate::protocol::command::{Command, Failure, FailureKind, Reply};
+use crate::protocol::command::{Command, Failure, FailureKind, Reply, ScriptReply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::fencing;
 use crate::protocol::foreign_clients::Grant;
 use crate::protocol::record::Record;
 use crate::sync::lock;
+#[cfg(all(feature = "idempotent", feature = "testing"))]
+use crate::testing::CrashPoint;
 #[cfg(feature = "testing")]
 use crate::testing::recorder::Recorder;
 use crate::timer::Timer;
@@ -39,6 +42,8 @@ pub(crate) struct MemoryStore {
     clock: Arc<TokioClock>,
     records: Mutex<HashMap<Name, Record>>,
     counters: Mutex<HashMap<Name, u64>>,
+    /// The keys that are no locks.
+    values: Mutex<HashMap<Name, StoreSlot>>,
     managers: Mutex<HashMap<ProcessId, Weak<Engine>>>,
     /// Records and decisions of the testing API.
     #[cfg(feature = "testing")]
@@ -76,6 +81,7 @@ impl MemoryStore {
             clock: Arc::new(TokioClock::new()),
             records: Mutex::default(),
             counters: Mutex::default(),
+            values: Mutex::default(),
             managers: Mutex::default(),
             #[cfg(feature = "testing")]
             recorder: Recorder::default(),
@@ -118,6 +124,9 @@ impl MemoryStore {
             granted.extend(engine.clone().map(|engine| (engine, next, offer)));
             engine.is_some()
         };
+        if let Some(call) = &request.call {
+            return Reply::Called(self.call(key, &**call, now));
+        }
         let mut records = lock(&self.records);
         let record = records.entry(Name::clone(key)).or_default();
         let reply = record.run(*token, *command, now, grant_lease, notify);
@@ -128,6 +137,30 @@ impl MemoryStore {
             (Command::Fence, Reply::Owner) => self.fence(key),
             (_, reply) => reply,
         }
+    }
+
+    /// Runs an operation on a key that is no lock, and notifies the managers that wait for it.
+    fn call(&self, key: &Name, operation: &dyn StoreOperation, now: BootInstant) -> ScriptReply {
+        let now = now.nanos() / 1_000_000;
+        let mut values = lock(&self.values);
+        if values.len() >= values.capacity() {
+            values.retain(|_, slot| slot.expires > now); // before the map grows
+        }
+        let slot = values.entry(Name::clone(key)).or_default();
+        let reply = operation.apply(slot, now);
+        let wake = std::mem::take(&mut slot.wake);
+        if slot.value.is_none() {
+            values.remove(key);
+        }
+        drop(values);
+        if !wake.is_empty() {
+            for engine in self.managers() {
+                if wake.contains(&store_call::waiter(&engine.tokens.process().token_prefix())) {
+                    engine.calls.on_changed(key);
+                }
+            }
+        }
+        reply
     }
 
     fn fence(&self, key: &Name) -> Reply {
@@ -273,6 +306,11 @@ impl Backend for Memory {
     #[cfg(feature = "testing")]
     fn on_acquired(&self, key: &Name) {
         self.store.recorder.on_acquired(key, self.process);
+    }
+
+    #[cfg(all(feature = "idempotent", feature = "testing"))]
+    fn takes_crash(&self, record: &Name, point: &CrashPoint) -> bool {
+        self.store.recorder.takes_crash(record, point)
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {

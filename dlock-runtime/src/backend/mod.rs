@@ -26,17 +26,23 @@
 
 pub(crate) mod memory;
 pub(crate) mod redis;
+pub(crate) mod store_call;
 
 use std::fmt::Debug;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::store_call::StoreOperation;
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
 use crate::engine::release_completion::ReleaseCompletion;
 use crate::key::Name;
 use crate::protocol::command::Command;
 use crate::protocol::deadline::BootInstant;
+#[cfg(all(feature = "idempotent", feature = "testing"))]
+use crate::testing::CrashPoint;
+use crate::timer;
 use crate::token::Token;
 
 /// One command for one key.
@@ -50,6 +56,8 @@ pub(crate) struct Request {
     pub(crate) is_tracked: bool,
     /// Receives the reply in addition to the engine.
     pub(crate) answer: Option<ReleaseCompletion>,
+    /// The operation of [`Command::Call`].
+    pub(crate) call: Option<Arc<dyn StoreOperation>>,
     /// The quorum operation that the reply is a vote in, if several servers vote.
     pub(crate) ballot: Option<usize>,
 }
@@ -57,12 +65,17 @@ pub(crate) struct Request {
 impl Request {
     /// Creates a command whose reply only the engine receives.
     pub(crate) fn new(key: Name, token: Token, command: Command) -> Self {
-        Self { key, token, command, is_tracked: false, answer: None, ballot: None }
+        Self { key, token, command, is_tracked: false, answer: None, call: None, ballot: None }
     }
 
     /// Returns a copy for one of several servers. The caller receives the combined outcome instead.
     pub(crate) fn for_one_of_many(&self) -> Self {
-        Self { key: Name::clone(&self.key), answer: None, ..*self }
+        Self { key: Name::clone(&self.key), answer: None, call: self.call.clone(), ..*self }
+    }
+
+    /// Returns `true` if the reply counts only once the configured number of replicas has it.
+    pub(crate) fn needs_acks(&self) -> bool {
+        self.call.as_ref().map_or_else(|| self.command.grants_ownership(), |call| call.needs_acks())
     }
 
     /// Returns `true` unless the request is a release in the background, whose caller does not
@@ -93,6 +106,24 @@ pub(crate) trait Backend: Debug + Send + Sync {
     /// Notifies the backend that a task acquired the lock of `key`. Called while the key is locked.
     #[cfg(feature = "testing")]
     fn on_acquired(&self, _key: &Name) {}
+
+    /// Returns `true` if the backend runs [`Command::Call`]. Several servers that vote have no order
+    /// of operations on one key, so they do not.
+    fn runs_calls(&self) -> bool {
+        true
+    }
+
+    /// Spawns a task that runs even while the callers' threads are blocked, if the backend has its
+    /// own thread.
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        timer::spawn(task);
+    }
+
+    /// Returns `true` if a test has the attempt of `record` crash at this point.
+    #[cfg(all(feature = "idempotent", feature = "testing"))]
+    fn takes_crash(&self, _record: &Name, _point: &CrashPoint) -> bool {
+        false
+    }
 
     /// Sleeps for `time`. If the backend has its own thread, works on a runtime without timers.
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -23,6 +23,8 @@ use crate::config::certificates::Certificates;
 use crate::credentials::CredentialsProvider;
 use crate::error::Result;
 pub(crate) use crate::error::config;
+#[cfg(feature = "idempotent")]
+use crate::idempotent::FingerprintSecrets;
 use crate::layout::{Layout, Publish};
 use crate::options::checked_lease;
 use crate::protocol::ProtocolConfig;
@@ -39,6 +41,8 @@ pub(crate) struct Settings {
     pub(crate) certificates: Certificates,
     /// The callback that supplies the user and the password instead of the URL.
     pub(crate) credentials: Option<CredentialsProvider>,
+    #[cfg(feature = "idempotent")]
+    pub(crate) fingerprint_secrets: FingerprintSecrets,
 }
 
 impl Default for Settings {
@@ -52,6 +56,8 @@ impl Default for Settings {
             rules: ProtocolConfig { tracking: true, ..ProtocolConfig::DEFAULT },
             certificates: Certificates::default(),
             credentials: None,
+            #[cfg(feature = "idempotent")]
+            fingerprint_secrets: FingerprintSecrets::default(),
         }
     }
 }

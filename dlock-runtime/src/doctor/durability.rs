@@ -29,7 +29,8 @@ pub(super) fn eviction(info: &Info) -> Finding {
         _ => String::new(),
     };
     let found = format!("{found}, and `maxmemory` is {}{evicted}", megabytes(limit));
-    let meaning = "if its memory is full, held locks are evicted, and other clients acquire them";
+    let meaning = "if its memory is full, held locks are evicted, and other clients acquire them; records of idempotent calls are \
+         evicted, and the calls run twice";
     Finding::new(Danger, CHECK, found, meaning).advice(CURE)
 }
 

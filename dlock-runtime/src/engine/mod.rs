@@ -21,6 +21,7 @@
 //! | `shard`, `key_table` | the states of all keys |
 //! | `renewal_throttle` | the bound on renewals in flight |
 //! | `effects` | what runs once no lock is held |
+//! | `store_calls` | operations of features that are not locks |
 
 pub(crate) mod acquire_future;
 pub(crate) mod acquisition;
@@ -35,6 +36,7 @@ mod renewal_throttle;
 mod shard;
 #[cfg(test)]
 mod simulation;
+pub(crate) mod store_calls;
 #[cfg(test)]
 mod throttle_tests;
 mod used_namespaces;
@@ -58,6 +60,7 @@ use crate::engine::release_completion::{
 };
 use crate::engine::renewal_throttle::RenewalThrottle;
 use crate::engine::shard::{Shards, Slots};
+use crate::engine::store_calls::StoreCalls;
 use crate::engine::used_namespaces::UsedNamespaces;
 use crate::error::{Error, LossCause};
 use crate::fork::{FORKED, ForkDetector, forked_error};
@@ -99,6 +102,8 @@ pub(crate) struct Engine {
     /// Bounds on the events of calls that fail together.
     pub(crate) event_limits: EventLimits,
     used_namespaces: UsedNamespaces,
+    /// The calls of features that are not locks.
+    pub(crate) calls: StoreCalls,
 }
 
 impl Engine {
@@ -127,6 +132,7 @@ impl Engine {
             background_releases: BackgroundReleaseLimit::default(),
             event_limits: EventLimits::default(),
             used_namespaces: UsedNamespaces::default(),
+            calls: StoreCalls::default(),
         }
     }
 
@@ -418,6 +424,7 @@ impl Engine {
         for (Request { key, token, command, answer, .. }, reply) in replies {
             self.throttle.on_reply(command);
             match command {
+                Command::Call => {}
                 _ if command.is_release() => {
                     if matches!(reply, Reply::Unknown(_) | Reply::Refused(_)) {
                         effects.orphaned.push((key, token));
@@ -475,6 +482,7 @@ impl Engine {
 
     /// Handles an invalidation of the key with this full name.
     pub(crate) fn on_invalidation(&self, name: &Name) {
+        self.calls.on_changed(name);
         if self.is_tracking(name) {
             self.with_key(name, KeyState::on_invalidation);
         }
@@ -540,14 +548,17 @@ impl Engine {
 
     async fn shut_down(&self, grace: Duration) {
         self.closed.store(true, Ordering::Release);
+        self.calls.close();
         for key in self.keys() {
             self.with_key(&key, KeyState::close);
         }
-        self.wait_for_holders(grace).await;
+        futures_util::future::join(self.wait_for_holders(grace), self.wait_for_calls(grace)).await;
+        self.calls.abort();
         for key in self.keys() {
             self.with_key(&key, |key_state, cx| key_state.mark_lost(LossCause::Shutdown, cx));
         }
-        self.wait_for_holders(self.rules.response_timeout).await;
+        let limit = self.rules.response_timeout;
+        futures_util::future::join(self.wait_for_holders(limit), self.wait_for_calls(limit)).await;
         for key in self.keys() {
             self.with_key(&key, KeyState::release_all);
         }

@@ -21,11 +21,12 @@ use crate::telemetry;
 /// Returns the text for the client, and logs the error.
 ///
 /// One text per status: clients must not see keys, servers, and causes.
-fn public_text(error: &Error) -> &'static str {
+pub(crate) fn public_text(error: &Error) -> &'static str {
     telemetry::answered(error);
     match error.http_status() {
         400 => "a value in the request is empty or cannot be used",
         409 => "another request is working on this: try again in a moment",
+        422 => "the idempotency key was used for another request: use a new key",
         503 => "the service cannot do this right now: try again in a moment",
         _ => "the request could not be completed",
     }
@@ -33,8 +34,8 @@ fn public_text(error: &Error) -> &'static str {
 
 /// Returns the value of `Retry-After` (RFC 9110, section 10.2.3): whole seconds, rounded up, at
 /// least one.
-#[cfg(any(feature = "actix", feature = "axum"))]
-fn retry_after_seconds(error: &Error) -> Option<u64> {
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+pub(crate) fn retry_after_seconds(error: &Error) -> Option<u64> {
     let after = error.retry_after()?;
     Some(after.as_secs() + u64::from(after.subsec_nanos() > 0))
 }

@@ -38,7 +38,15 @@ pub struct KeyBuilder {
     name: String,
     start: usize,
     hashed: bool,
-    problem: Option<Arc<str>>,
+    problem: Option<BuildProblem>,
+}
+
+/// The first value that cannot be in the key.
+#[derive(Debug)]
+struct BuildProblem {
+    text: Arc<str>,
+    /// Whether there is no value, or an empty one.
+    is_missing: bool,
 }
 
 impl Default for KeyBuilder {
@@ -103,8 +111,12 @@ impl KeyBuilder {
     pub fn build(self) -> Result<LockKey, InvalidKey> {
         let Self { mut name, start, hashed, problem } = self;
         let key = name.get(start..).unwrap_or_default();
-        if let Some(problem) = problem {
-            return Err(InvalidKey::new(key, problem));
+        match problem {
+            Some(BuildProblem { text, is_missing: true }) => {
+                return Err(InvalidKey::missing_value(key, text));
+            }
+            Some(BuildProblem { text, .. }) => return Err(InvalidKey::new(key, text)),
+            None => {}
         }
         if key.is_empty() {
             return Err(InvalidKey::new("", "it is empty: add what is locked, such as `.text(\"order:\")`"));
@@ -141,8 +153,9 @@ impl KeyBuilder {
         let (name, problem) = sink.finish();
         self.name = name;
 
-        if let Some(Problem { field, what }) = problem {
-            self.problem = Some(format!("`<{place}{field}>` {what}").into());
+        if let Some(Problem { field, what, is_missing }) = problem {
+            let text = format!("`<{place}{field}>` {what}").into();
+            self.problem = Some(BuildProblem { text, is_missing });
             self.name.truncate(before);
             return self.placeholder(place);
         }

@@ -29,6 +29,8 @@ pub(crate) struct Problem {
     /// The field of the placeholder, as in `.order.id`; empty for the placeholder itself.
     pub(crate) field: String,
     pub(crate) what: &'static str,
+    /// Whether there is no value, or an empty one.
+    pub(crate) is_missing: bool,
 }
 
 /// How bytes are written. Each variant holds the name so far, so that no value needs a separate
@@ -85,7 +87,7 @@ impl Sink {
     fn nothing(&mut self, mark: &str, problem: &'static str) {
         match &mut self.form {
             Form::Optional(name) => name.push_str(mark),
-            _ => self.refuse(problem),
+            _ => self.refuse_because(problem, true),
         }
     }
 
@@ -99,7 +101,11 @@ impl Sink {
 
     /// Keeps the first problem.
     pub(crate) fn refuse(&mut self, what: &'static str) {
-        self.problem.get_or_insert(Problem { field: String::new(), what });
+        self.refuse_because(what, false);
+    }
+
+    fn refuse_because(&mut self, what: &'static str, is_missing: bool) {
+        self.problem.get_or_insert(Problem { field: String::new(), what, is_missing });
     }
 
     /// Returns the problem, so that the caller can add details or stop.

@@ -4,6 +4,8 @@
 //! [`Call`] manages the lock; `outcome` converts its result to the function's return value.
 
 mod call;
+#[cfg(feature = "idempotent")]
+pub mod idempotent;
 mod return_types;
 
 use std::time::Duration;
@@ -15,6 +17,8 @@ pub use return_types::{
 };
 
 pub use crate::body::Body;
+#[cfg(all(feature = "idempotent", feature = "testing"))]
+pub use crate::idempotent::record_events::RecordEvents;
 use crate::key::{AsLockKey, IntoLockKey, InvalidKey, LockKey};
 pub use crate::options::{OnLost, Options, ReleaseMode};
 
@@ -53,6 +57,13 @@ pub fn never<R>() -> R {
 pub const fn warning_long_lease(lease: Duration) -> Duration {
     lease
 }
+
+/// Warns about an argument that is in neither the key nor the fingerprint.
+#[cfg(feature = "idempotent")]
+#[deprecated(
+    note = "this argument is in neither the key nor the fingerprint, or the key uses only a part of it: a request with the same key and another value of it gets the stored result. Write `fingerprint = (amount, &currency)` with what equal requests have in common, or `fingerprint = none`"
+)]
+pub const fn unfingerprinted_argument() {}
 
 /// Warns about a key that contains the name of an unused argument.
 #[deprecated(

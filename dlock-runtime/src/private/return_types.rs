@@ -51,7 +51,7 @@ impl<T, E: CarriesLockError> ReportsLockError for Result<T, E> {
     note = "write `impl From<dlock_runtime::Error> for {Self} {{ .. }}`, or with thiserror a variant `Lock(#[from] dlock_runtime::Error)`",
     note = "a type of axum, actix-web, or tonic needs its feature: `dlock-runtime = {{ version = \"..\", features = [\"axum\"] }}`, `actix`, or `tonic`; instead of any other foreign type, return an error type of your own"
 )]
-pub trait CarriesLockError: Sized {
+pub trait CarriesLockError: Sized + From<Error> {
     /// Returns the error that carries `error`.
     fn carry(error: Error) -> Self;
 }

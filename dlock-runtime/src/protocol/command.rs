@@ -5,6 +5,7 @@ use std::time::Duration;
 
 pub(crate) use crate::protocol::failure::{Failure, FailureKind};
 use crate::protocol::foreign_clients::FleetHold;
+pub(crate) use crate::protocol::script_reply::ScriptReply;
 use crate::token::{ProcessId, Token};
 
 /// One operation on one key, under one token. Every backend executes it atomically.
@@ -77,6 +78,10 @@ pub(crate) enum Command {
     Inspect,
     /// Checks that the server replies. The key only selects the server. Replies: [`Reply::Owner`].
     Ping,
+    /// Runs the operation that the request carries, on a key that is no lock. Replies:
+    /// [`Reply::Called`].
+    #[allow(dead_code, reason = "constructed by features that are not locks")]
+    Call,
 }
 
 impl Command {
@@ -142,6 +147,8 @@ pub(crate) enum Reply {
     Fenced(u64),
     /// The state of the lock, or `None` if the key is absent.
     Info(Option<RecordInfo>),
+    /// The reply to an operation on a key that is no lock.
+    Called(ScriptReply),
     /// The command did not run, and will not run.
     Refused(Failure),
     /// The command may have run, or may still run.

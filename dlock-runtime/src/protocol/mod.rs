@@ -17,13 +17,14 @@
 //!   reentrancy       nested calls that want the key of their own hold
 //!   wait_queue       the waiting tasks · retry_state  how long each of them waits
 //! lock_value       the holder and the waiters, as stored in the server · record  what each command does to them
-//! command          commands to a backend, and its replies
+//! command          commands to a backend, and its replies · script_reply  replies of other operations
 //! deadline         until when a hold is valid · renewal  when it is renewed · fencing  fencing tokens
 //! round_trip       the measured distance of the server
 //! quorum           one command over several servers: what their replies amount to
 //! orphans          commands without a reply, and how their effect is cleaned up
 //! stray_grants     grants that no task waits for
 //! deadlock         the wait-for graph of nested calls
+//! idempotency      the record of an idempotent call
 //! ```
 //!
 //! Unit tests are in a `tests` file for each module. The proof counts runs of these rules for each
@@ -42,6 +43,8 @@ pub(crate) mod foreign_clients;
 pub(crate) mod handoff_budget;
 pub(crate) mod hold;
 pub(crate) mod hold_terms;
+#[cfg_attr(not(feature = "idempotent"), allow(dead_code, reason = "used by the feature"))]
+pub(crate) mod idempotency;
 pub(crate) mod invalidation;
 pub(crate) mod key_state;
 pub(crate) mod lock_value;
@@ -56,6 +59,7 @@ pub(crate) mod retry_state;
 mod round_trip;
 #[cfg(test)]
 mod scene;
+pub(crate) mod script_reply;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod stray_grants;

@@ -76,7 +76,7 @@ impl Record {
                 return Reply::Owner;
             }
             Command::RaiseFence { fence } => return Reply::Fenced(fence),
-            Command::Verify | Command::Fence | Command::Ping => return Reply::Owner,
+            Command::Verify | Command::Fence | Command::Ping | Command::Call => return Reply::Owner,
             Command::Inspect => {
                 let holder = Some(value.holder().process());
                 return Reply::Info(Some(RecordInfo { holder, waiters: value.waiters(), ttl }));
@@ -117,7 +117,7 @@ impl Record {
             }
             Command::Enqueue { .. } => Reply::Absent,
             Command::Inspect => Reply::Info(None),
-            Command::Ping => Reply::Owner,
+            Command::Ping | Command::Call => Reply::Owner,
             _ => Reply::NotOwner,
         }
     }

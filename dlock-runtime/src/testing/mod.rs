@@ -4,6 +4,8 @@
 //! [`TestLocks`] is a store of locks in memory, as `memory://` is, that a test controls. It needs
 //! the feature `testing`, which belongs in `[dev-dependencies]`.
 
+#[cfg(feature = "idempotent")]
+mod crash_point;
 pub(crate) mod installed;
 mod outage;
 pub(crate) mod recorder;
@@ -12,6 +14,8 @@ use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 
+#[cfg(feature = "idempotent")]
+pub use crash_point::CrashPoint;
 pub use installed::Installed;
 pub use outage::Outage;
 
@@ -20,6 +24,8 @@ use crate::config::Settings;
 use crate::config::url::{self, Endpoint};
 use crate::global::with_manager;
 use crate::guard::LockGuard;
+#[cfg(feature = "idempotent")]
+use crate::idempotent::record_name;
 use crate::key::{IntoLockKey, LockKey};
 use crate::manager::LockManager;
 
@@ -236,6 +242,40 @@ impl TestLocks {
     /// Locks that are [held elsewhere](Self::hold) stay held, and more can be acquired there.
     pub fn outage(&self) -> Outage {
         Outage::begin(self)
+    }
+
+    /// Has the next attempt of the idempotent call with `key` crash at `point`, as if its process
+    /// ended there.
+    ///
+    /// The body is dropped, and the call gets [`Error::Lost`](crate::Error::Lost). The lease of the
+    /// attempt is over at once, so the next call does what
+    /// [`OnCrash`](crate::idempotent::OnCrash) says.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the key is invalid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use dlock_runtime::{Error, idempotent::OnCrash, testing::{CrashPoint, TestLocks}};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Error> {
+    /// let locks = TestLocks::new();
+    /// let call = locks.manager().idempotent("charge:7").on_crash(OnCrash::Resume);
+    /// locks.crash_at("charge:7", CrashPoint::BeforeResult);
+    ///
+    /// let crashed = call.run(async |record| record.step("psp", async || Ok::<_, Error>(1)).await).await;
+    /// let resumed = call.run(async |record| record.step("psp", async || Ok::<_, Error>(2)).await).await?;
+    ///
+    /// assert!(crashed.is_err_and(|error| error.is_lost()));
+    /// assert_eq!(resumed.into_value(), 1);
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "idempotent")]
+    #[track_caller]
+    pub fn crash_at(&self, key: impl IntoLockKey, point: CrashPoint) {
+        self.world.recorder.crash_at(record_name(&self.key(key)), point);
     }
 
     /// Returns how often the code under test has acquired the lock of `key`.

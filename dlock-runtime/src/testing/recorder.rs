@@ -7,6 +7,8 @@ use std::sync::Mutex;
 use crate::key::Name;
 use crate::protocol::command::{Failure, FailureKind, Reply};
 use crate::sync::lock;
+#[cfg(feature = "idempotent")]
+use crate::testing::CrashPoint;
 use crate::token::{ProcessId, Token};
 
 /// The records of one store. Its mutex is the last in the lock order.
@@ -19,6 +21,9 @@ struct RecordedEvents {
     elsewhere: HashSet<ProcessId>,
     /// The number of acquisitions for each key.
     admitted: HashMap<Name, u64>,
+    /// Where the next attempt of a record crashes.
+    #[cfg(feature = "idempotent")]
+    crashes: HashMap<Name, CrashPoint>,
     /// The number of current outages.
     outages: usize,
     /// The tokens that could not be released during an outage.
@@ -29,6 +34,23 @@ impl Recorder {
     /// Records that a manager acts for other processes.
     pub(super) fn is_elsewhere(&self, process: ProcessId) {
         lock(&self.0).elsewhere.insert(process);
+    }
+
+    /// Has the next attempt of `record` crash at `point`.
+    #[cfg(feature = "idempotent")]
+    pub(super) fn crash_at(&self, record: Name, point: CrashPoint) {
+        lock(&self.0).crashes.insert(record, point);
+    }
+
+    /// Returns `true`, once, if the attempt of `record` crashes at `point`.
+    #[cfg(feature = "idempotent")]
+    pub(crate) fn takes_crash(&self, record: &Name, point: &CrashPoint) -> bool {
+        let mut pages = lock(&self.0);
+        let is_here = pages.crashes.get(record) == Some(point);
+        if is_here {
+            pages.crashes.remove(record);
+        }
+        is_here
     }
 
     /// Counts an acquisition.

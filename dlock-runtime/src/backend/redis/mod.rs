@@ -234,6 +234,14 @@ impl Backend for Redis {
         self.shared.wake_by(due);
     }
 
+    fn runs_calls(&self) -> bool {
+        !self.driver.get().is_some_and(|driver| matches!(driver.topology, Topology::Quorum(_)))
+    }
+
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.shared.runtimes.spawn(task);
+    }
+
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {

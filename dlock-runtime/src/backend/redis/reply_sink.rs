@@ -129,7 +129,7 @@ fn possible_effects(request: &Request, reply: &Reply) -> Vec<(Name, Token)> {
     // A retained hold is meant to outlive its manager, so it is not cleaned up.
     let leaves_nothing = matches!(
         request.command,
-        Command::Verify | Command::Inspect | Command::Ping | Command::SetTtl { .. }
+        Command::Verify | Command::Inspect | Command::Ping | Command::Call | Command::SetTtl { .. }
     );
     let nothing =
         matches!(reply, Reply::Contended | Reply::NotQueued { .. } | Reply::Absent | Reply::NotOwner);

@@ -152,7 +152,7 @@ impl VoteTally {
             Command::Yield { .. } => self.yield_outcome(),
             Command::Fence | Command::RaiseFence { .. } => self.fence_outcome(),
             Command::Inspect => self.inspect_outcome(),
-            Command::Ping => self.ownership_outcome(Reply::Refused),
+            Command::Ping | Command::Call => self.ownership_outcome(Reply::Refused),
         }
     }
 

@@ -49,7 +49,7 @@ pub(crate) fn encode(
             pipeline.add_command(get);
             return;
         }
-        Command::Ping => {
+        Command::Ping | Command::Call => {
             pipeline.add_command(redis::cmd("PING"));
             return;
         }
@@ -79,7 +79,8 @@ pub(crate) fn encode(
         | Command::Verify
         | Command::ReleaseWithoutHandoff
         | Command::Inspect
-        | Command::Ping => {}
+        | Command::Ping
+        | Command::Call => {}
         Command::Enqueue { lease, mode } => {
             call.arg(millis(*lease)).arg(match mode {
                 EnqueueMode::Join => "first",
@@ -141,7 +142,8 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
             | Command::Enqueue { .. }
             | Command::Verify
             | Command::Inspect
-            | Command::Ping,
+            | Command::Ping
+            | Command::Call,
             _,
         ) => None,
         (_, Value::Int(0)) => Some(Reply::NotOwner),

@@ -14,10 +14,12 @@
 //! | `codec` | encodes commands and decodes replies, for locks that are strings |
 //! | `scripts` | the Lua scripts of each encoding |
 //! | `redisson` | the same for Redisson's encoding |
+//! | `store_call` | operations on keys that are no locks |
 
 pub(super) mod codec;
 pub(super) mod redisson;
 pub(super) mod scripts;
+pub(super) mod store_call;
 
 use std::time::Duration;
 

@@ -31,6 +31,11 @@ impl GrantMessage {
     }
 }
 
+/// Parses `changed|<key>`: a key that is no lock has changed, and this process waits for it.
+pub(crate) fn changed_key(payload: &[u8]) -> Option<&str> {
+    std::str::from_utf8(payload).ok()?.strip_prefix("changed|")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

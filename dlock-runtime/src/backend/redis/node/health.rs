@@ -1,5 +1,6 @@
 //! An open connection, and whether it still works.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -14,6 +15,7 @@ use crate::backend::redis::node::in_flight::InFlight;
 use crate::backend::redis::node::inline_io::InlineDriver;
 use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
 use crate::backend::redis::node::subscriber::Subscriber;
+use crate::backend::store_call::StoreScript;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
 
@@ -25,6 +27,8 @@ pub(crate) struct NodeConnection {
     /// The hashes of the scripts; `None` if the server has no `SCRIPT LOAD`.
     pub(crate) scripts: Option<Loaded>,
     lacks_evalsha: AtomicBool,
+    /// The hashes of the other scripts that the server has.
+    store_scripts: Mutex<HashSet<&'static str>>,
     /// The driver, which senders poll.
     pub(crate) driver: Arc<InlineDriver>,
     /// The server.
@@ -72,6 +76,7 @@ impl NodeConnection {
             untimed,
             scripts,
             lacks_evalsha: AtomicBool::new(false),
+            store_scripts: Mutex::default(),
             driver: Arc::new(driver),
             target,
             epoch,
@@ -100,6 +105,17 @@ impl NodeConnection {
     /// Returns `true` if the server has no `EVALSHA`.
     pub(crate) fn lacks_evalsha(&self) -> bool {
         self.lacks_evalsha.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` if the server has run the script on this connection, so that its hash
+    /// suffices.
+    pub(crate) fn has_script(&self, script: &'static StoreScript) -> bool {
+        lock(&self.store_scripts).contains(script.hash())
+    }
+
+    /// Notes that the server has run the script.
+    pub(crate) fn note_script(&self, script: &'static StoreScript) {
+        lock(&self.store_scripts).insert(script.hash());
     }
 
     /// Notes that the server has no `EVALSHA`. Returns `true` the first time.

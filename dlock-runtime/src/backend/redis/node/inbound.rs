@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
@@ -35,6 +35,8 @@ pub(crate) struct Inbound {
     received: Mutex<Received>,
     /// How many more replies may have the limits of [`ReplyLimits::DESCRIPTION`].
     descriptions: AtomicU32,
+    /// Whether every reply may have those limits.
+    allows_large_replies: AtomicBool,
 }
 
 /// The kind of data that a connection receives in addition to replies.
@@ -68,12 +70,24 @@ struct Received {
 impl Inbound {
     pub(crate) fn new(server: &Redacted, content: Content) -> Arc<Self> {
         let server = server.to_string().into();
-        Arc::new(Self { server, content, received: Mutex::default(), descriptions: AtomicU32::new(0) })
+        Arc::new(Self {
+            server,
+            content,
+            received: Mutex::default(),
+            descriptions: AtomicU32::new(0),
+            allows_large_replies: AtomicBool::new(false),
+        })
     }
 
     /// Raises the limits of the next `count` large replies to [`ReplyLimits::DESCRIPTION`].
     pub(crate) fn allow_descriptions(&self, count: u32) {
         self.descriptions.store(count, Ordering::Relaxed);
+    }
+
+    /// Raises the limits of all replies to [`ReplyLimits::DESCRIPTION`]: the connection is used for
+    /// keys that are no locks.
+    pub(crate) fn allow_large_replies(&self) {
+        self.allows_large_replies.store(true, Ordering::Relaxed);
     }
 
     /// Notes that a message has left the queue of the client library.
@@ -120,6 +134,9 @@ impl Inbound {
 
     /// Returns the limits of a large reply, if one is allowed.
     fn raised(&self) -> Option<ReplyLimits> {
+        if self.allows_large_replies.load(Ordering::Relaxed) {
+            return Some(ReplyLimits::DESCRIPTION);
+        }
         let take = |left: u32| left.checked_sub(1);
         let taken = self.descriptions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         taken.ok().map(|_| ReplyLimits::DESCRIPTION)

@@ -12,6 +12,7 @@ use redis::{RedisResult, Value};
 
 use crate::backend::Request;
 use crate::backend::redis::encoding::codec;
+use crate::backend::redis::encoding::store_call;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::health::NodeConnection;
@@ -138,6 +139,12 @@ impl PipelineBatch {
             }
             let (layout, grant_lease) = (self.node.layout(), self.node.grant_lease);
             let namespaces = &self.node.shared.namespaces;
+            if let Some(call) = &request.call {
+                let is_known = loaded.is_some() && self.connection.has_script(call.script());
+                store_call::encode(&**call, &request.key, namespaces, is_known, &mut pipeline);
+                self.client_connection(timeout_source).inbound().allow_large_replies();
+                continue;
+            }
             layout.encode(request, namespaces, grant_lease, loaded, besides(request), &mut pipeline);
         }
         if let Some(acks) = self.acks() {
@@ -238,9 +245,8 @@ impl PipelineBatch {
             } else if let Some(redirect) = redirects.and_then(|redirects| redirects.read(answer)) {
                 redirected.push((request, redirect));
             } else {
-                let layout = self.node.layout();
-                let reply = match (layout.decode(&request, answer, &self.connection.target.shown), &missing) {
-                    (Reply::Owner, Some(missing)) if request.command.grants_ownership() => {
+                let reply = match (self.decode(&request, answer), &missing) {
+                    (Reply::Owner | Reply::Called(_), Some(missing)) if request.needs_acks() => {
                         Reply::Unknown(missing.clone())
                     }
                     (reply, _) => reply,
@@ -273,6 +279,15 @@ impl PipelineBatch {
             again.as_text = true;
             again
         })
+    }
+
+    fn decode(&self, request: &Request, answer: &Value) -> Reply {
+        let server = &self.connection.target.shown;
+        let Some(call) = &request.call else { return self.node.layout().decode(request, answer, server) };
+        if !matches!(answer, Value::ServerError(_)) {
+            self.connection.note_script(call.script());
+        }
+        store_call::decode(answer, server)
     }
 
     /// Returns `true` if a reply shows that the server has no `EVALSHA`, and sends all scripts as

@@ -149,7 +149,7 @@ impl Queue {
     fn intercept(&mut self, requests: Vec<Request>) -> Vec<Request> {
         let mut others = Vec::new();
         for request in requests {
-            if !request.command.grants_ownership() {
+            if !request.needs_acks() {
                 if may_change_key(request.command) {
                     self.busy.entry(Name::clone(&request.key)).or_default().in_flight += 1;
                 }

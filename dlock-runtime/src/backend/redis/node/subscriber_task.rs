@@ -14,7 +14,7 @@ use crate::backend::redis::namespaces::may_grant;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::backoff::Backoff;
 use crate::backend::redis::node::connect_target::ConnectTarget;
-use crate::backend::redis::node::grant_message::GrantMessage;
+use crate::backend::redis::node::grant_message::{GrantMessage, changed_key};
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::keepalive::Keepalive;
 use crate::backend::redis::node::sharded_subscriber::ShardSubscriber;
@@ -188,6 +188,10 @@ impl Node {
                 && may_grant(message.get_channel_name(), &grant.key)
             {
                 self.answers.on_grant(grant);
+            } else if let Some(key) = changed_key(message.get_payload_bytes())
+                && may_grant(message.get_channel_name(), key)
+            {
+                self.answers.on_key_event(&key.into());
             }
         }
     }

@@ -43,7 +43,7 @@ pub(crate) fn encode(
 ) {
     let Request { key, token, command, .. } = request;
     let script = match command {
-        Command::Ping => {
+        Command::Ping | Command::Call => {
             pipeline.add_command(redis::cmd("PING"));
             return;
         }
@@ -88,7 +88,12 @@ pub(crate) fn encode(
         | Command::Yield { .. } => {
             call.arg(channel(key)).arg(encoding.publish().name());
         }
-        Command::Verify | Command::Fence | Command::RaiseFence { .. } | Command::Inspect | Command::Ping => {}
+        Command::Verify
+        | Command::Fence
+        | Command::RaiseFence { .. }
+        | Command::Inspect
+        | Command::Ping
+        | Command::Call => {}
     }
     if let Some(extra) = extra {
         call.arg(extra);

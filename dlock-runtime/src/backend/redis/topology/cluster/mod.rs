@@ -334,7 +334,7 @@ impl Cluster {
             return None;
         }
         let (name, problem) = match (self.settings.layout, request.command) {
-            (_, Command::Ping) => return None,
+            (_, Command::Ping | Command::Call) => return None,
             (Layout::Redisson, _) => (redisson::channel(&request.key), SPLIT_CHANNEL),
             (Layout::Native, Command::Fence) => (codec::counter(&request.key), SPLIT_COUNTER),
             (Layout::Native, _) => return None,

@@ -1,0 +1,141 @@
+//! Finds parameters that contradict each other, and parameters that do not fit the function.
+
+use proc_macro2::{Span, TokenTree};
+use quote::ToTokens;
+use syn::spanned::Spanned;
+use syn::{Error, FnArg, Receiver, ReceiverKind, Type};
+
+use super::args::{Fingerprint, IdempotentArgs, OnCrash, RecordOptions};
+use crate::arguments::duration::{Time, written};
+use crate::function::Function;
+use crate::report::Report;
+
+/// Reports each pair of parameters that contradict each other.
+///
+/// Only literals are known here. The runtime checks constants when the call runs.
+pub(super) fn check(options: &RecordOptions, report: &mut Report) {
+    let RecordOptions { ttl, lease, on_crash, record, .. } = options;
+    let known = |time: &Option<Time>| time.as_ref().and_then(Time::known);
+    if let (Some((ttl, _)), Some((lease, span))) = (known(ttl), known(lease))
+        && lease > ttl
+    {
+        report.push(Error::new(
+            span,
+            format!(
+                "the record ends after its `ttl`, before this `lease`: write `ttl = \"{}\"` or more, or a shorter `lease`",
+                written(lease)
+            ),
+        ));
+    }
+    if let (Some((OnCrash::Resume, span)), None) = (on_crash, record) {
+        report.push(Error::new(
+            *span,
+            "`on_crash = resume` replays the completed steps of a crashed call, and without `record` there are none: write `record = record`, and `record.step(\"name\", async || ..)` in the body, or `on_crash = rerun`",
+        ));
+    }
+}
+
+/// Reports what the function does not fit.
+pub(super) fn check_function(args: &IdempotentArgs, function: &Function, report: &mut Report) {
+    let options = &args.options;
+    if let Some(record) = &options.record {
+        report.check(function.refuse_hidden("record", record, "attempt"));
+    }
+    if options.manager.is_none() {
+        report.check(function.refuse_main(&super::VOCABULARY));
+    }
+    let output = &function.output;
+    if output.is_never() {
+        report.push(Error::new(output.span, "`!` has no value to store: return `Result<T, E>`"));
+    } else if output.opaque {
+        report.push(Error::new(
+            output.span,
+            "`impl Trait` cannot be stored and replayed: return `Result<T, E>`, where `T` implements `Serialize` and `DeserializeOwned`",
+        ));
+    }
+    if options.is_detached() {
+        check_detached(function, report);
+    }
+}
+
+/// Reports the arguments that a body on its own task cannot own.
+fn check_detached(function: &Function, report: &mut Report) {
+    for input in &function.signature.inputs {
+        let problem = match input {
+            FnArg::Receiver(receiver) if is_borrowed(receiver) => Some((
+                receiver.span(),
+                "a borrowed `self`".to_owned(),
+                "take `self: Arc<Self>`, or write `detached = false`",
+            )),
+            FnArg::Receiver(_) => None,
+            FnArg::Typed(typed) => borrow(&typed.ty).map(|span| {
+                let name = typed.pat.to_token_stream().to_string();
+                (
+                    span,
+                    format!("the argument `{name}`, which borrows"),
+                    "take it by value, or write `detached = false`",
+                )
+            }),
+        };
+        if let Some((span, what, cure)) = problem {
+            report.push(Error::new(
+                span,
+                format!(
+                    "the body runs to its end on its own task even if its caller hangs up, so it cannot use {what}: {cure}; then a caller that hangs up leaves the outcome unknown"
+                ),
+            ));
+        }
+    }
+}
+
+/// Returns `true` for `&self`, and for `self: &Self` and the like.
+fn is_borrowed(receiver: &Receiver) -> bool {
+    match &receiver.kind {
+        ReceiverKind::Reference(..) => true,
+        ReceiverKind::Typed(_, ty) => borrow(ty).is_some(),
+        _ => false,
+    }
+}
+
+/// Returns the span of a reference or of a lifetime other than `'static` in a type.
+fn borrow(ty: &Type) -> Option<Span> {
+    fn within(tokens: proc_macro2::TokenStream) -> Option<Span> {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        tokens.iter().enumerate().find_map(|(at, token)| {
+            let next = tokens.get(at + 1);
+            match token {
+                TokenTree::Punct(mark) if mark.as_char() == '\'' => {
+                    let lifetime = next.map(ToString::to_string).unwrap_or_default();
+                    (lifetime != "static").then(|| next.map_or_else(|| mark.span(), TokenTree::span))
+                }
+                TokenTree::Punct(mark) if mark.as_char() == '&' => {
+                    let owner = tokens.get(at + 2).map(ToString::to_string).unwrap_or_default();
+                    let is_static = next.is_some_and(|next| next.to_string() == "'") && owner == "static";
+                    (!is_static).then(|| mark.span())
+                }
+                TokenTree::Group(group) => within(group.stream()),
+                _ => None,
+            }
+        })
+    }
+    within(ty.to_token_stream())
+}
+
+/// Returns the arguments that are in neither the key nor the fingerprint, if the attribute does not
+/// say that this is intended.
+///
+/// An argument of which the key uses only a part counts as well: two requests can differ in the
+/// rest.
+pub(super) fn uncovered(args: &IdempotentArgs, function: &Function, whole: &[syn::Ident]) -> Vec<Span> {
+    let RecordOptions { fingerprint, manager, .. } = &args.options;
+    if let Some(Fingerprint::None | Fingerprint::Of(_)) = fingerprint {
+        return Vec::new();
+    }
+    let managers = manager.as_ref().map(|manager| manager.to_token_stream().to_string()).unwrap_or_default();
+    let arguments = function.names().filter(|name| name != "self");
+    arguments
+        .filter(|name| !name.to_string().starts_with('_'))
+        .filter(|name| !whole.contains(name) && !managers.split(' ').any(|word| name == word))
+        .map(|name| name.span())
+        .collect()
+}

@@ -1,0 +1,179 @@
+//! Assembles the expansion.
+//!
+//! ```text
+//! let call = { .. };                   manager, options, key, fingerprint
+//! let results = forgetting::<R>();     has the span of the return type, where errors about it are shown
+//! run_detached(call, results, move |record| async move { .. }).await
+//! ```
+//!
+//! The closure owns every argument. It runs on a task of its own, or with `detached = false` inside
+//! this future.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote_spanned};
+use syn::Expr;
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+
+use super::args::{Fingerprint, IdempotentArgs, OnCrash, OnDuplicate, OnError, Otherwise, RecordOptions};
+use super::conflicts;
+use crate::function::Function;
+use crate::function::body;
+use crate::key::{Key, is_place};
+use crate::runtime;
+
+/// The parsed input, without errors.
+pub(super) struct IdempotentExpansion<'a> {
+    pub(super) private: TokenStream,
+    pub(super) args: &'a IdempotentArgs,
+    pub(super) function: &'a Function,
+    pub(super) key: Key,
+}
+
+impl IdempotentExpansion<'_> {
+    /// Returns the function, whose body runs once per key.
+    pub(super) fn function(&self) -> TokenStream {
+        let Self { private, args, function, .. } = self;
+        let span = Span::mixed_site();
+        let call = self.call();
+        let record = args.options.record.as_ref();
+        let bound = record.map(|record| quote_spanned!(span=> let #record = __dlock_record;));
+        let body = body::future(function, private, bound.as_ref());
+        let apart = body::taken_apart_before(function);
+        let parameter =
+            record.map_or_else(|| quote_spanned!(span=> _), |_| quote_spanned!(span=> __dlock_record));
+        let results = self.results();
+        let how = if args.options.is_detached() { "run_detached" } else { "run_attached" };
+        let how = Ident::new(how, span);
+        let statements = quote_spanned! {span=>
+            let __dlock_call = #call;
+            let __dlock_results = #results;
+            #private::idempotent::#how(
+                __dlock_call,
+                __dlock_results,
+                move |#parameter: #private::idempotent::IdempotentRecord| { #(#apart)* #body }
+            ).await
+        };
+        body::item(function, &statements)
+    }
+
+    /// The call: manager, options, key, and fingerprint. It is one block, so that its temporaries
+    /// are dropped at its end.
+    fn call(&self) -> TokenStream {
+        let Self { private, args, key, function } = self;
+        let RecordOptions { manager, fingerprint, .. } = &args.options;
+        let span = Span::mixed_site();
+        let free = manager.is_some() || matches!(fingerprint, Some(Fingerprint::Of(_)));
+        let bindings = body::bindings(function, if free { None } else { key.used() });
+        let site = self.site();
+        let begun = manager.as_ref().map_or_else(
+            || quote_spanned!(span=> #private::idempotent::IdempotentCall::new(const { &#site })),
+            |manager| {
+                let span = span.located_at(manager.span());
+                quote_spanned!(span=> #private::idempotent::IdempotentCall::under(&#manager, const { &#site }))
+            },
+        );
+        let with_key = quote_spanned!(key.span()=> __dlock_call.key(__dlock_key));
+        let template = quote_spanned!(span=> #private::idempotent::IdempotentCall::template(&__dlock_call));
+        let fingerprint = match fingerprint {
+            Some(Fingerprint::Of(payload)) => {
+                let at_payload = span.located_at(payload.span());
+                let payload = borrowed(payload);
+                Some(quote_spanned!(at_payload=> .fingerprint(#payload)))
+            }
+            Some(Fingerprint::None) | None => None,
+        };
+        let uncovered = conflicts::uncovered(args, function, &key.whole()).into_iter().map(|span| {
+            let question = runtime::question(private, "unfingerprinted_argument", span);
+            quote_spanned!(Span::mixed_site()=> #question();)
+        });
+        let question = key.question(private);
+        let key = key.tokens(private, &template);
+        quote_spanned! {span=>
+            {
+                #question
+                #(#uncovered)*
+                #bindings
+                let __dlock_call = #begun;
+                let __dlock_key = #key;
+                #with_key #fingerprint
+            }
+        }
+    }
+
+    /// How results are stored and replayed. Only these calls have bounds on the return type.
+    fn results(&self) -> TokenStream {
+        let Self { private, args, function, .. } = self;
+        let output = &function.output;
+        let at_output = Span::mixed_site().located_at(output.span);
+        let stored = match &args.options.on_error {
+            OnError::Forget => quote_spanned!(at_output=> #private::idempotent::forgetting::<#output>()),
+            OnError::Remember => {
+                quote_spanned!(at_output=> #private::idempotent::remembering::<#output>(|_| true))
+            }
+            OnError::RememberIf(path) => {
+                quote_spanned!(at_output=> #private::idempotent::remembering::<#output>(#path))
+            }
+        };
+        match &args.options.on_duplicate {
+            OnDuplicate::Skip => {
+                quote_spanned!(at_output=> #private::idempotent::skipping::<#output>(#stored))
+            }
+            OnDuplicate::Error | OnDuplicate::Wait(_) => stored,
+        }
+    }
+
+    /// The site: what all calls of the function have in common.
+    fn site(&self) -> TokenStream {
+        let Self { private, args, function, .. } = self;
+        let options = &args.options;
+        let span = Span::mixed_site();
+        let path = format!("::{}", function.signature.ident.unraw());
+        let name = options.name.as_ref().map_or_else(
+            || quote_spanned!(span=> ::core::concat!(::core::module_path!(), #path)),
+            ToTokens::to_token_stream,
+        );
+        // As the source writes it: the name of a type differs between compilers.
+        let result: String = function.output.to_token_stream().to_string().split_whitespace().collect();
+        let namespace = options.namespace.as_ref().map(|name| quote_spanned!(span=> .namespace(#name)));
+        let ttl = options.ttl.as_ref().map(|ttl| quote_spanned!(span=> .ttl(#ttl)));
+        let lease = options.lease.as_ref().map(|lease| quote_spanned!(span=> .lease(#lease)));
+        let wait = match &options.on_duplicate {
+            OnDuplicate::Wait(wait) => Some(quote_spanned!(span=> .wait(#wait))),
+            OnDuplicate::Error | OnDuplicate::Skip => None,
+        };
+        let on_crash = match options.on_crash {
+            Some((OnCrash::Rerun, _)) => {
+                Some(quote_spanned!(span=> .on_crash(#private::idempotent::OnCrash::Rerun)))
+            }
+            Some((OnCrash::Resume, _)) => {
+                Some(quote_spanned!(span=> .on_crash(#private::idempotent::OnCrash::Resume)))
+            }
+            Some((OnCrash::Fail, _)) | None => None,
+        };
+        let unavailable = (options.on_unavailable == Otherwise::Run)
+            .then(|| quote_spanned!(span=> .runs_while_unavailable()));
+        let missing =
+            (options.on_missing == Otherwise::Run).then(|| quote_spanned!(span=> .runs_without_key()));
+        let version = options.version.as_ref().map(|version| quote_spanned!(span=> .version(#version)));
+        quote_spanned! {span=>
+            #private::idempotent::IdempotentSite::new(#name, #result)
+                #namespace #ttl #lease #wait #on_crash #unavailable #missing #version
+        }
+    }
+}
+
+/// Borrows the payload: the parts of a tuple one by one, so that none is moved out of an argument.
+fn borrowed(payload: &Expr) -> TokenStream {
+    match payload {
+        Expr::Group(group) => borrowed(&group.expr),
+        Expr::Tuple(tuple) => {
+            let span = Span::mixed_site().located_at(tuple.span());
+            let parts = tuple.elems.iter().map(|part| {
+                if is_place(part) { quote_spanned!(part.span()=> &#part) } else { part.to_token_stream() }
+            });
+            quote_spanned!(span=> &(#(#parts,)*))
+        }
+        payload => quote_spanned!(Span::mixed_site().located_at(payload.span())=> &#payload),
+    }
+}

@@ -1,0 +1,160 @@
+//! Parses the values that only this attribute has, each form with its error.
+
+use std::time::Duration;
+
+use proc_macro2::Span;
+use syn::spanned::Spanned;
+use syn::{Error, Expr, ExprCall, ExprLit, Lit, LitInt};
+
+use super::VOCABULARY;
+use super::args::{Fingerprint, OnCrash, OnDuplicate, OnError, Otherwise};
+use crate::arguments::duration::{self, Time};
+use crate::arguments::values as shared;
+
+/// Parses `ttl`, how long a result is kept.
+pub(super) fn ttl(value: &Expr) -> syn::Result<Time> {
+    if let Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) = value
+        && number.suffix().is_empty()
+    {
+        let problem = format!("`{number}` has no unit: write `ttl = \"{number}h\"`; {}", duration::UNITS_ARE);
+        return Err(Error::new(number.span(), problem));
+    }
+    let ttl = shared::stored(&VOCABULARY, "ttl", value, "24h")?;
+    match ttl.known() {
+        Some((short, span)) if short < SHORTEST_TTL => Err(Error::new(
+            span,
+            "`ttl` is at least 1 min, since a client that repeats a request after it has passed runs the body again: write `ttl = \"24h\"`",
+        )),
+        _ => Ok(ttl),
+    }
+}
+
+/// The same bound as in the runtime.
+const SHORTEST_TTL: Duration = Duration::from_secs(60);
+
+/// Parses `fingerprint`.
+pub(super) fn fingerprint(value: Expr) -> syn::Result<Fingerprint> {
+    match value {
+        Expr::Path(path) if path.path.is_ident("none") => Ok(Fingerprint::None),
+        Expr::Lit(ExprLit { lit, .. }) => Err(Error::new(
+            lit.span(),
+            "`fingerprint` is a value that equal requests have in common, and a literal is the same in all of them: write `fingerprint = (amount, &currency)` with arguments, or `fingerprint = none`",
+        )),
+        value => Ok(Fingerprint::Of(Box::new(value))),
+    }
+}
+
+/// Parses `on_duplicate`.
+pub(super) fn on_duplicate(value: &Expr) -> syn::Result<OnDuplicate> {
+    let problem = "`on_duplicate` is `error`, `wait(duration)` or `skip`";
+    match value {
+        Expr::Path(path) if path.path.is_ident("error") => Ok(OnDuplicate::Error),
+        Expr::Path(path) if path.path.is_ident("skip") => Ok(OnDuplicate::Skip),
+        Expr::Path(path) if path.path.is_ident("wait") => Err(Error::new(
+            value.span(),
+            "`wait` needs the longest time to wait for the stored result: write `on_duplicate = wait(\"10s\")`",
+        )),
+        Expr::Call(call) if is_named(call, "wait") => {
+            let mut times = call.args.iter();
+            match (times.next(), times.next()) {
+                (Some(time), None) => {
+                    // The message names the parameter as it is written in this position.
+                    Time::parse(&VOCABULARY, "wait", time, "10s").map(OnDuplicate::Wait).map_err(|error| {
+                        let text =
+                            error.to_string().replace("`wait = \"10s\"`", "`on_duplicate = wait(\"10s\")`");
+                        Error::new(error.span(), text)
+                    })
+                }
+                _ => Err(Error::new(
+                    call.span(),
+                    "`wait` takes the longest time to wait for the stored result: write `on_duplicate = wait(\"10s\")`",
+                )),
+            }
+        }
+        other => Err(Error::new(other.span(), format!("{problem}: write `on_duplicate = wait(\"10s\")`"))),
+    }
+}
+
+/// Parses `on_crash`.
+pub(super) fn on_crash(value: &Expr) -> syn::Result<(OnCrash, Span)> {
+    let policy = match value {
+        Expr::Path(path) if path.path.is_ident("fail") => OnCrash::Fail,
+        Expr::Path(path) if path.path.is_ident("rerun") => OnCrash::Rerun,
+        Expr::Path(path) if path.path.is_ident("resume") => OnCrash::Resume,
+        other => {
+            return Err(Error::new(
+                other.span(),
+                "`on_crash` is `fail` (no second run: an operator decides), `rerun` (the body runs again) or `resume` (it runs again, and completed steps are replayed): write `on_crash = fail`, or leave it out",
+            ));
+        }
+    };
+    Ok((policy, value.span()))
+}
+
+/// Parses `on_error`.
+pub(super) fn on_error(value: &Expr) -> syn::Result<OnError> {
+    match value {
+        Expr::Path(path) if path.path.is_ident("forget") => Ok(OnError::Forget),
+        Expr::Path(path) if path.path.is_ident("remember") => Ok(OnError::Remember),
+        Expr::Path(path) if path.path.is_ident("remember_if") => Err(remember_if(value.span())),
+        Expr::Call(call) if is_named(call, "remember_if") => {
+            let mut predicates = call.args.iter();
+            match (predicates.next(), predicates.next()) {
+                (Some(Expr::Path(path)), None) => Ok(OnError::RememberIf(path.clone())),
+                _ => Err(remember_if(call.span())),
+            }
+        }
+        other => Err(Error::new(
+            other.span(),
+            "`on_error` is `forget` (the next call runs the body), `remember` (the next call gets the same error) or `remember_if(path)`: write `on_error = forget`, or leave it out",
+        )),
+    }
+}
+
+fn remember_if(span: Span) -> Error {
+    Error::new(
+        span,
+        "`remember_if` takes the path of a `fn(&E) -> bool`, which says which errors are final: write `on_error = remember_if(is_final)`, or `remember_if(MyError::is_final)`",
+    )
+}
+
+/// Parses `on_unavailable`.
+pub(super) fn on_unavailable(value: &Expr) -> syn::Result<Otherwise> {
+    otherwise(
+        value,
+        "`on_unavailable` is `error` or `run` (the body runs WITHOUT a record, so it can run twice): write `on_unavailable = error`, or leave it out",
+    )
+}
+
+/// Parses `on_missing`.
+pub(super) fn on_missing(value: &Expr) -> syn::Result<Otherwise> {
+    otherwise(
+        value,
+        "`on_missing` is `error` or `run` (a call whose key has a missing value runs WITHOUT a record): write `on_missing = error`, or leave it out",
+    )
+}
+
+fn otherwise(value: &Expr, problem: &str) -> syn::Result<Otherwise> {
+    match value {
+        Expr::Path(path) if path.path.is_ident("error") => Ok(Otherwise::Error),
+        Expr::Path(path) if path.path.is_ident("run") => Ok(Otherwise::Run),
+        other => Err(Error::new(other.span(), problem)),
+    }
+}
+
+/// Parses `version`, the version of the stored type.
+pub(super) fn version(value: &Expr) -> syn::Result<LitInt> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.base10_parse::<u32>().is_ok() => {
+            Ok(number.clone())
+        }
+        other => Err(Error::new(
+            other.span(),
+            "`version` is a number that you increase if a stored result can no longer be decoded: write `version = 2`",
+        )),
+    }
+}
+
+fn is_named(call: &ExprCall, name: &str) -> bool {
+    matches!(&*call.func, Expr::Path(path) if path.path.is_ident(name))
+}

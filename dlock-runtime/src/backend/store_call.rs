@@ -1,0 +1,85 @@
+//! Store calls: atomic operations on keys that are not locks.
+//!
+//! A feature describes each operation twice: as a script, which servers run, and as a pure rule,
+//! which `memory://` runs. Both give the same [`ScriptReply`]. A call uses the connections, the
+//! routing, and the timeouts of lock commands, and none of their rules.
+#![allow(dead_code, reason = "used by features that are not locks")]
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::fmt::{Debug, Write as _};
+use std::sync::OnceLock;
+
+use sha1::{Digest, Sha1};
+
+use crate::protocol::command::ScriptReply;
+
+/// An operation on one key.
+///
+/// It may be sent again if its reply is lost, so the second run must change nothing.
+pub(crate) trait StoreOperation: Debug + Send + Sync {
+    /// Returns the script. `KEYS[1]` is the key, and `ARGV[1]` the prefix of the channels on which
+    /// [`waiter`](waiter) ids are notified.
+    fn script(&self) -> &'static StoreScript;
+
+    /// Returns the arguments of the script, from `ARGV[2]` on.
+    fn arguments(&self) -> Vec<Cow<'_, [u8]>>;
+
+    /// Returns `true` if the configured number of replicas must have the reply before it counts.
+    /// The script then writes the key whenever it succeeds.
+    fn needs_acks(&self) -> bool;
+
+    /// Runs the operation in memory at `now`, in milliseconds.
+    fn apply(&self, slot: &mut StoreSlot, now: u64) -> ScriptReply;
+}
+
+/// The value of one key in memory.
+#[derive(Default)]
+pub(crate) struct StoreSlot {
+    /// The value, whose type the feature knows; `None` deletes the key.
+    pub(crate) value: Option<Box<dyn Any + Send>>,
+    /// When the value ends, in milliseconds.
+    pub(crate) expires: u64,
+    /// The [ids](waiter) of the managers to notify.
+    pub(crate) wake: Vec<String>,
+}
+
+impl Debug for StoreSlot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreSlot").field("expires", &self.expires).finish_non_exhaustive()
+    }
+}
+
+/// A Lua script, and its hash.
+#[derive(Debug)]
+pub(crate) struct StoreScript {
+    source: &'static str,
+    hash: OnceLock<String>,
+}
+
+impl StoreScript {
+    pub(crate) const fn new(source: &'static str) -> Self {
+        Self { source, hash: OnceLock::new() }
+    }
+
+    pub(crate) fn source(&self) -> &'static str {
+        self.source
+    }
+
+    /// Returns the name of the script in a server that has it.
+    pub(crate) fn hash(&'static self) -> &'static str {
+        self.hash.get_or_init(|| hex(&Sha1::digest(self.source)))
+    }
+}
+
+/// Returns the ID under which a key notifies a manager: the end of the name of its grant channel.
+pub(crate) fn waiter(token_prefix: &str) -> String {
+    hex(&Sha1::digest(token_prefix))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}"); // writing to a string cannot fail
+        text
+    })
+}

@@ -1,0 +1,274 @@
+//! How a call starts, replays, waits, or is rejected.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::store_call::StoreOperation;
+use crate::config::config;
+use crate::engine::Engine;
+use crate::engine::store_calls::CallFailure;
+use crate::error::{Error, Result};
+use crate::idempotent::Idempotent;
+use crate::idempotent::attempt::{Attempt, RecordTerms, millis};
+use crate::idempotent::execution::Execution;
+use crate::idempotent::operation::{RecordOperation, decode};
+use crate::idempotent::options::{IdempotentOptions, OnUnavailable};
+use crate::key::{LockKey, MARKER, Name};
+use crate::manager::LockManager;
+use crate::protocol::command::{Failure, FailureKind};
+use crate::protocol::idempotency::CallIdentity;
+use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
+use crate::protocol::idempotency::verdict::Verdict;
+use crate::telemetry;
+use crate::token::Token;
+
+/// How a call begins.
+#[derive(Debug)]
+pub(super) enum Begun {
+    /// Its body runs.
+    Started(Execution),
+    /// It gets a stored result.
+    Replayed { bytes: Vec<u8>, is_error: bool },
+}
+
+/// The reply to one question to the store.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Started(Execution),
+    /// The record of this or another call.
+    Found(IdempotencyReply),
+}
+
+/// A call that has not begun.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) manager: LockManager,
+    pub(super) key: LockKey,
+    pub(super) record: Name,
+    terms: RecordTerms,
+    identity: CallIdentity,
+    previous_fingerprint: String,
+}
+
+impl<P> Idempotent<P> {
+    /// Begins the call.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_bytes`](Self::run_bytes).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the call leaves no record.
+    pub(super) async fn begin(&self) -> Result<Begun> {
+        let call = Call::new(&self.manager, self.key.clone()?, &self.options)?;
+        let begun = match self.options.wait {
+            _ if !self.options.is_recorded => Ok(Begun::Started(call.without_record())),
+            None => call.ask(None).await.and_then(|asked| match asked {
+                Asked::Started(execution) => Ok(Begun::Started(execution)),
+                Asked::Found(reply) => call.decide(&reply),
+            }),
+            Some(wait) => call.wait(wait).await,
+        };
+        let begun = match begun {
+            Err(error @ Error::Unavailable { .. }) if self.options.on_unavailable == OnUnavailable::Run => {
+                telemetry::ran_without_record(&call.key, &error);
+                Ok(Begun::Started(call.without_record()))
+            }
+            begun => begun,
+        };
+        telemetry::idempotent_begun(begun.as_ref().map(|begun| matches!(begun, Begun::Replayed { .. })));
+        begun
+    }
+}
+
+impl Call {
+    /// Checks the options of a call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if an option is out of bounds, or over a quorum; [`Error::Shutdown`];
+    /// [`Error::Unavailable`] in a forked process.
+    pub(super) fn new(manager: &LockManager, key: LockKey, options: &IdempotentOptions) -> Result<Self> {
+        let engine = manager.engine();
+        let lease = options.checked_lease(engine.lease)?;
+        let fingerprints = options.fingerprints.clone()?;
+        check_manager(manager, &key)?;
+        engine.uses(key.namespace());
+        let IdempotentOptions { ttl, on_crash, version, result_type, name, longest_result, .. } = options;
+        Ok(Self {
+            manager: manager.clone(),
+            record: record_name(&key),
+            key,
+            terms: RecordTerms { lease, ttl: *ttl, on_crash: *on_crash, longest_result: *longest_result },
+            identity: CallIdentity {
+                fingerprint: fingerprints.current,
+                function: name.clone(),
+                version: format!("{version}:{result_type}"),
+            },
+            previous_fingerprint: fingerprints.previous,
+        })
+    }
+
+    /// Returns the start of the call under `token`. `waiter`: the process to notify of changes.
+    fn begin_call(&self, token: Token, waiter: Option<String>) -> BeginCall {
+        BeginCall {
+            token,
+            lease: millis(self.terms.lease),
+            ttl: millis(self.terms.ttl),
+            on_crash: self.terms.on_crash.policy(),
+            identity: self.identity.clone(),
+            previous_fingerprint: self.previous_fingerprint.clone(),
+            waiter,
+        }
+    }
+
+    /// Asks the store once.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the request. If it may have started the call, that start is undone.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, a start is undone.
+    pub(super) async fn ask(&self, waiter: Option<String>) -> Result<Asked> {
+        let engine = self.manager.engine();
+        let token = engine.tokens.next();
+        let undo = UndoBegin { call: self, token, is_armed: true };
+        let call = self.begin_call(token, waiter);
+        let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(IdempotencyEvent::Begin(call)));
+        let sent = engine.now();
+        match engine.call(&self.record, &operation).await {
+            Ok(reply) => match decode(&reply) {
+                Some(IdempotencyReply::Started { attempt, steps }) => {
+                    let of = (&self.key, &self.record);
+                    let attempt = Attempt::new(&self.manager, of, token, self.terms, sent, (attempt, steps));
+                    undo.disarm();
+                    Ok(Asked::Started(Execution::new(attempt, self.identity.clone())))
+                }
+                Some(found) => {
+                    undo.disarm();
+                    Ok(Asked::Found(found))
+                }
+                None => Err(self.unusable_reply()),
+            },
+            Err(CallFailure::Refused(failure)) => {
+                undo.disarm();
+                Err(failure.into_error(self.key.clone()))
+            }
+            Err(CallFailure::Unknown(failure)) => Err(failure.into_error(self.key.clone())),
+        }
+    }
+
+    /// Decides what the call does about a record that it does not own.
+    ///
+    /// # Errors
+    ///
+    /// The error of the verdict.
+    pub(super) fn decide(&self, found: &IdempotencyReply) -> Result<Begun> {
+        let key = self.key.clone();
+        Err(match Verdict::of(found, &self.identity, &self.previous_fingerprint) {
+            Some(Verdict::Replay { bytes, is_error }) => return Ok(Begun::Replayed { bytes, is_error }),
+            Some(Verdict::KeyReused) => Error::KeyReused { key },
+            Some(Verdict::Running { lease_left, .. }) => {
+                Error::InProgress { key, retry_after: Some(Duration::from_millis(lease_left)) }
+            }
+            Some(Verdict::Crashed { attempt }) => Error::OutcomeUnknown { key, attempt },
+            Some(Verdict::NotStored) => Error::ResultNotStored { key, step: None },
+            Some(Verdict::OtherVersion(stored)) => {
+                let problem = format!(
+                    "it has version and type `{stored}`, and this call reads `{}`; the result stays until its `ttl` is over",
+                    self.identity.version
+                );
+                Error::Undecodable { key, problem: problem.into() }
+            }
+            None => self.unusable_reply(),
+        })
+    }
+
+    fn unusable_reply(&self) -> Error {
+        Failure::new(FailureKind::Passing, "the server gave an unexpected reply").into_error(self.key.clone())
+    }
+
+    /// Returns an execution without a record: the server is unavailable.
+    fn without_record(&self) -> Execution {
+        let engine = self.manager.engine();
+        let (token, sent) = (engine.tokens.next(), engine.now());
+        let of = (&self.key, &self.record);
+        let attempt = Attempt::new(&self.manager, of, token, self.terms, sent, (1, Default::default()));
+        Execution::new(attempt.without_record(), self.identity.clone())
+    }
+}
+
+/// Undoes a start whose reply is missing.
+struct UndoBegin<'a> {
+    call: &'a Call,
+    token: Token,
+    is_armed: bool,
+}
+
+impl UndoBegin<'_> {
+    fn disarm(mut self) {
+        self.is_armed = false;
+    }
+}
+
+impl Drop for UndoBegin<'_> {
+    fn drop(&mut self) {
+        let engine = self.call.manager.engine();
+        if !self.is_armed || engine.is_forked() {
+            return;
+        }
+        let ttl = self.call.terms.ttl;
+        let event = IdempotencyEvent::Forget { token: self.token, has_run: false, ttl: millis(ttl) };
+        undo(engine, &self.call.record, Arc::new(RecordOperation(event)), self.call.terms.lease);
+    }
+}
+
+/// Undoes a start now, and again after [`LATE_REQUEST`]: a request that was written to a lost
+/// connection can take effect late.
+fn undo(engine: &Arc<Engine>, record: &Name, operation: Arc<dyn StoreOperation>, limit: Duration) {
+    let (weak, name) = (Arc::downgrade(engine), Name::clone(record));
+    let again = Arc::clone(&operation);
+    engine.call_in_background(Name::clone(record), operation, limit, move |_| {
+        let Some(engine) = weak.upgrade() else { return };
+        let sleep = engine.backend.sleep(LATE_REQUEST);
+        let active = engine.active_call();
+        let backend = Arc::clone(&engine.backend);
+        drop(engine);
+        backend.spawn(Box::pin(async move {
+            sleep.await;
+            if let Some(engine) = weak.upgrade() {
+                engine.call_in_background(name, again, limit, |_| {});
+            }
+            drop(active);
+        }));
+    });
+}
+
+/// Checks that the manager can keep records.
+///
+/// # Errors
+///
+/// [`Error::Config`] over a quorum; [`Error::Shutdown`]; [`Error::Unavailable`] in a forked process.
+pub(super) fn check_manager(manager: &LockManager, key: &LockKey) -> Result<()> {
+    let engine = manager.engine();
+    engine.in_own_process(Some(key))?;
+    if engine.is_closed() {
+        return Err(Error::Shutdown { key: Some(key.clone()) });
+    }
+    if !engine.backend.runs_calls() {
+        let problem = "a quorum keeps no records of idempotent calls: use one server, Sentinel, or a cluster";
+        return Err(config("idempotent", problem));
+    }
+    Ok(())
+}
+
+/// Returns the name of a record, which no lock's key has.
+pub(crate) fn record_name(key: &LockKey) -> Name {
+    format!("{}{MARKER}idem", key.full_name()).into()
+}
+
+/// How late a request can take effect that was written to a lost connection.
+const LATE_REQUEST: Duration = Duration::from_secs(1);

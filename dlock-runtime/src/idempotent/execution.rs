@@ -1,0 +1,208 @@
+//! [`Execution`]: runs the body of an attempt, and stores its result.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use tracing::Instrument as _;
+
+use crate::config::config;
+use crate::engine::store_calls::ActiveCall;
+use crate::error::{Error, Result};
+use crate::global::in_current_manager;
+use crate::idempotent::attempt::{Attempt, millis};
+use crate::idempotent::duplicates::Turn;
+use crate::idempotent::idempotent_record::IdempotentRecord;
+use crate::idempotent::outcome::Completion;
+use crate::key::LockKey;
+use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply};
+use crate::protocol::idempotency::{CallIdentity, StoredResult};
+use crate::scope::in_current_scope;
+use crate::telemetry;
+#[cfg(feature = "testing")]
+use crate::testing::CrashPoint;
+
+/// An attempt that has started, and has not ended yet.
+///
+/// If it is dropped before its end, the record shows what happened: the body did not run, it
+/// crashed, or its outcome is unknown.
+#[derive(Debug)]
+pub(super) struct Execution {
+    attempt: Arc<Attempt>,
+    identity: CallIdentity,
+    /// The turn of this process, if calls of it may wait for this one.
+    turn: Option<Turn>,
+    /// The event that ends the attempt, while its reply is missing.
+    ending: Option<IdempotencyEvent>,
+    is_ended: bool,
+    _active: ActiveCall,
+}
+
+impl Execution {
+    /// Starts to renew the lease of `attempt`.
+    pub(super) fn new(attempt: Attempt, identity: CallIdentity) -> Self {
+        let attempt = Arc::new(attempt);
+        if attempt.is_recorded {
+            attempt.start_renewal();
+        }
+        let active = attempt.engine().active_call();
+        let is_ended = !attempt.is_recorded;
+        Self { attempt, identity, turn: None, ending: None, is_ended, _active: active }
+    }
+
+    /// Keeps the other calls of this process waiting until the attempt ends.
+    pub(super) fn with_turn(mut self, turn: Turn) -> Self {
+        self.turn = Some(turn);
+        self
+    }
+
+    /// Runs `body`, and stores what it returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the body was dropped because another attempt may have started.
+    pub(super) async fn run<V, F, Fut>(mut self, body: F) -> Result<V>
+    where
+        F: FnOnce(IdempotentRecord) -> Fut,
+        Fut: Future<Output = (Completion, V)>,
+    {
+        self.attempt.mark_run();
+        let body = body(IdempotentRecord::new(&self.attempt));
+        let (completion, value) = run_while_valid(&self.attempt, body).await?;
+        #[cfg(feature = "testing")]
+        self.attempt.crash_at(CrashPoint::BeforeResult).await?;
+        self.finish(completion).await;
+        #[cfg(feature = "testing")]
+        self.attempt.crash_at(CrashPoint::AfterResult).await?;
+        Ok(value)
+    }
+
+    /// Ends the attempt. Without a reply, its end is stored in the background.
+    async fn finish(&mut self, completion: Completion) {
+        self.attempt.end_renewal();
+        if self.is_ended {
+            return; // there is no record
+        }
+        let event = self.event(completion);
+        self.ending = Some(event.clone());
+        let reply = self.attempt.send(event).await;
+        let Some(event) = self.ending.take() else { return };
+        self.is_ended = true;
+        match (reply, event) {
+            (Ok(IdempotencyReply::Done), IdempotencyEvent::Complete { result, .. }) => {
+                if let Some(turn) = self.turn.take() {
+                    turn.settle(IdempotencyReply::Completed { identity: self.identity.clone(), result });
+                }
+            }
+            (Ok(reply), event) => report_end(&self.attempt.key, &event, Some(&reply)),
+            (Err(_), event) => self.finish_in_background(event),
+        }
+    }
+
+    fn event(&self, completion: Completion) -> IdempotencyEvent {
+        let (token, ttl) = (self.attempt.token, millis(self.attempt.terms.ttl));
+        let stored = |bytes: Vec<u8>, is_error| {
+            let fits = bytes.len() <= self.attempt.terms.longest_result;
+            if fits { StoredResult::Bytes { bytes, is_error } } else { StoredResult::NotStored }
+        };
+        let result = match completion {
+            Completion::Store(bytes) => stored(bytes, false),
+            Completion::StoreError(bytes) => stored(bytes, true),
+            Completion::NotStored => StoredResult::NotStored,
+            Completion::Forget => return IdempotencyEvent::Forget { token, has_run: true, ttl },
+        };
+        if result == StoredResult::NotStored {
+            telemetry::idempotent_result_not_stored(&self.attempt.key, None);
+        }
+        IdempotencyEvent::Complete { token, result, ttl }
+    }
+
+    fn finish_in_background(&self, event: IdempotencyEvent) {
+        telemetry::idempotent_end_pending(&self.attempt.key);
+        let key = self.attempt.key.clone();
+        let sent = event.clone();
+        self.attempt.send_in_background(event, move |reply| report_end(&key, &sent, reply.as_ref()));
+    }
+}
+
+impl Drop for Execution {
+    fn drop(&mut self) {
+        self.attempt.end_renewal();
+        if self.is_ended || self.attempt.engine().is_forked() {
+            return;
+        }
+        let token = self.attempt.token;
+        if let Some(ending) = self.ending.take() {
+            self.finish_in_background(ending);
+        } else if !self.attempt.has_run() {
+            let ttl = millis(self.attempt.terms.ttl);
+            let unused = IdempotencyEvent::Forget { token, has_run: false, ttl };
+            self.attempt.send_in_background(unused, |_| {});
+        } else if std::thread::panicking() {
+            self.attempt.send_in_background(IdempotencyEvent::EndLease { token }, |_| {});
+        }
+    }
+}
+
+/// Reports an end that was not stored.
+fn report_end(key: &LockKey, event: &IdempotencyEvent, reply: Option<&IdempotencyReply>) {
+    match (event, reply) {
+        (_, Some(IdempotencyReply::Done)) | (IdempotencyEvent::Forget { .. }, Some(_)) => {}
+        (IdempotencyEvent::Forget { .. }, None) => telemetry::idempotent_result_lost(key, "not confirmed"),
+        (_, Some(IdempotencyReply::NotOwner)) => {
+            telemetry::idempotent_result_lost(key, "another attempt or an operator owns the record");
+        }
+        (_, Some(_)) => telemetry::idempotent_result_lost(key, "the record has expired"),
+        (_, None) => telemetry::idempotent_result_lost(key, "not confirmed"),
+    }
+}
+
+/// Runs `body` as long as no other attempt may start. Then drops it.
+async fn run_while_valid<B: Future>(attempt: &Attempt, body: B) -> Result<B::Output> {
+    let (mut body, mut lost) = (pin!(body), pin!(attempt.lost()));
+    let result = poll_fn(|cx| {
+        if let Err(error) = attempt.check() {
+            return Poll::Ready(Err(error));
+        }
+        if let Poll::Ready(output) = body.as_mut().poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        lost.as_mut().poll(cx).map(Err)
+    })
+    .await;
+    if let Err(Error::Lost { cause, held, .. }) = &result {
+        telemetry::guard_lost(&attempt.key, (*cause, *held));
+    }
+    result
+}
+
+/// Checks that a body can run on a task of its own.
+///
+/// # Errors
+///
+/// [`Error::Config`] outside a tokio runtime.
+pub(super) fn check_runtime() -> Result<()> {
+    if tokio::runtime::Handle::try_current().is_ok() {
+        return Ok(());
+    }
+    let problem = "the body runs on a task of its own, which needs a tokio runtime: use `run_attached`, or `detached = false`";
+    Err(config("runtime", problem))
+}
+
+/// Runs `execution` on a task of its own, with the manager, the locks, and the span of the current
+/// one.
+///
+/// # Errors
+///
+/// As `execution`; [`Error::Shutdown`] if the runtime ends.
+pub(super) async fn spawn_detached<V: Send + 'static>(
+    execution: impl Future<Output = Result<V>> + Send + 'static,
+) -> Result<V> {
+    let execution = in_current_manager(in_current_scope(execution)).in_current_span();
+    match tokio::spawn(execution).await {
+        Ok(result) => result,
+        Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+        Err(_) => Err(Error::Shutdown { key: None }),
+    }
+}

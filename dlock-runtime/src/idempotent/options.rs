@@ -1,0 +1,110 @@
+//! The options of an idempotent call, and their bounds.
+
+use std::time::Duration;
+
+use crate::config::config;
+use crate::error::Result;
+use crate::idempotent::fingerprint::Fingerprints;
+use crate::options::checked_lease;
+use crate::protocol::idempotency::{CrashPolicy, LONGEST_RESULT};
+
+/// What a call does if an earlier attempt crashed: its lease ended without a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnCrash {
+    /// Every call gets [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) until an operator
+    /// resolves the key. The body starts at most once.
+    ///
+    /// If the first attempt was only slow, its late result is stored, and later calls get it.
+    #[default]
+    Fail,
+    /// The body runs again, from its start. The body starts at least once.
+    Rerun,
+    /// The body runs again, and its completed [steps](crate::idempotent::IdempotentRecord::step)
+    /// return their stored results.
+    Resume,
+}
+
+impl OnCrash {
+    pub(super) fn policy(self) -> CrashPolicy {
+        match self {
+            Self::Fail => CrashPolicy::Fail,
+            Self::Rerun => CrashPolicy::Rerun,
+            Self::Resume => CrashPolicy::Resume,
+        }
+    }
+}
+
+/// What a call does if the server is unavailable at the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnUnavailable {
+    /// The call gets [`Error::Unavailable`](crate::Error::Unavailable), and its body does not run.
+    #[default]
+    Error,
+    /// The body runs without a record. Duplicates may run at the same time, and nothing is stored.
+    Run,
+}
+
+/// The options of an idempotent call.
+#[derive(Clone, Debug)]
+pub(super) struct IdempotentOptions {
+    pub(super) ttl: Duration,
+    pub(super) lease: Option<Duration>,
+    pub(super) wait: Option<Duration>,
+    pub(super) on_crash: OnCrash,
+    pub(super) on_unavailable: OnUnavailable,
+    pub(super) fingerprints: Result<Fingerprints>,
+    pub(super) version: u32,
+    pub(super) result_type: String,
+    pub(super) name: String,
+    /// The longest result that is stored, in bytes.
+    pub(super) longest_result: usize,
+    /// Whether the call has a record at all.
+    pub(super) is_recorded: bool,
+}
+
+impl Default for IdempotentOptions {
+    fn default() -> Self {
+        Self {
+            ttl: DEFAULT_TTL,
+            lease: None,
+            wait: None,
+            on_crash: OnCrash::Fail,
+            on_unavailable: OnUnavailable::Error,
+            fingerprints: Ok(Fingerprints::default()),
+            version: 0,
+            result_type: String::new(),
+            name: String::new(),
+            longest_result: LONGEST_RESULT,
+            is_recorded: true,
+        }
+    }
+}
+
+impl IdempotentOptions {
+    /// Checks the bounds, and returns the lease. `default` is the manager's lease.
+    pub(super) fn checked_lease(&self, default: Duration) -> Result<Duration> {
+        if !(SHORTEST_TTL..=LONGEST_TTL).contains(&self.ttl) {
+            return Err(config("ttl", "`ttl` of an idempotent call is not between 1 min and 365 days"));
+        }
+        match self.lease {
+            Some(lease) => {
+                checked_lease(lease)?;
+                if lease > self.ttl {
+                    return Err(config("lease", "`lease` is longer than `ttl`, which ends the record first"));
+                }
+                Ok(lease)
+            }
+            None => Ok(default.min(self.ttl)),
+        }
+    }
+}
+
+/// How long a result is stored by default.
+const DEFAULT_TTL: Duration = Duration::from_secs(24 * 3600);
+
+/// A client that repeats a request does so within a minute, at least.
+const SHORTEST_TTL: Duration = Duration::from_secs(60);
+
+const LONGEST_TTL: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -1,0 +1,103 @@
+//! Runs single events of a record, for the test that compares the scripts with the rules.
+
+use std::sync::Arc;
+
+use crate::backend::store_call::StoreOperation;
+use crate::idempotent::operation::{RecordOperation, decode};
+use crate::manager::LockManager;
+use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
+use crate::protocol::idempotency::{CallIdentity, CrashPolicy, StoredResult};
+use crate::token::Token;
+
+/// A record whose events a test chooses one by one.
+#[derive(Debug)]
+pub struct RecordEvents {
+    manager: LockManager,
+    key: String,
+}
+
+/// The lease of an event that is never over within a test.
+const LONG: u64 = 3_600_000;
+
+impl RecordEvents {
+    /// Returns the record with this name in the manager's store.
+    #[must_use]
+    pub fn new(manager: &LockManager, key: &str) -> Self {
+        Self { manager: manager.clone(), key: key.to_owned() }
+    }
+
+    /// Applies the event that `choice` selects, and returns it with its reply as text.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the store gives no usable reply.
+    pub async fn apply(&self, choice: u64) -> String {
+        let event = event_of(choice);
+        let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(event.clone()));
+        let reply = self.manager.engine().call(&self.key.as_str().into(), &operation).await;
+        let reply = reply.unwrap_or_else(|failure| panic!("{event:?}: {failure:?}"));
+        let decoded = decode(&reply).unwrap_or_else(|| panic!("{event:?}: {reply:?}"));
+        format!("{event:?} -> {:?}", without_times(decoded))
+    }
+}
+
+/// Returns one of many events, of three tokens with different payloads and policies.
+fn event_of(choice: u64) -> IdempotencyEvent {
+    let mut rest = choice;
+    let mut draw = |count: u64| {
+        let drawn = rest % count;
+        rest /= count;
+        drawn
+    };
+    let (kind, number) = (draw(12), draw(3));
+    let token = Token::of_numbers(7, number + 1).expect("the number is small");
+    let result = match draw(3) {
+        0 => StoredResult::NotStored,
+        drawn => StoredResult::Bytes { bytes: vec![0, 255, b'a'], is_error: drawn == 1 },
+    };
+    let lease = draw(4).min(1) * LONG;
+    match kind {
+        0..=3 => IdempotencyEvent::Begin(BeginCall {
+            token,
+            lease,
+            ttl: LONG,
+            on_crash: [CrashPolicy::Fail, CrashPolicy::Rerun, CrashPolicy::Resume][draw(3) as usize],
+            identity: CallIdentity {
+                fingerprint: if draw(5) == 0 { "g" } else { "f" }.to_owned(),
+                function: if draw(7) == 0 { "other" } else { "" }.to_owned(),
+                version: "0:".to_owned(),
+            },
+            previous_fingerprint: if draw(5) == 0 { "f" } else { "" }.to_owned(),
+            waiter: (draw(2) == 0).then(|| format!("{number:040}")),
+        }),
+        4 => IdempotencyEvent::Renew { token, lease, ttl: LONG },
+        5 => IdempotencyEvent::EndLease { token },
+        6 => {
+            let result = (draw(3) > 0).then(|| vec![0, b'+']);
+            IdempotencyEvent::StoreStep { token, name: format!("s{}", draw(2)), result, ttl: LONG }
+        }
+        7 => IdempotencyEvent::Complete { token, result, ttl: LONG },
+        8 => IdempotencyEvent::Forget { token, has_run: draw(2) == 0, ttl: LONG },
+        9 => IdempotencyEvent::Dequeue { waiter: format!("{number:040}") },
+        10 if draw(3) == 0 => IdempotencyEvent::Remove,
+        10 => IdempotencyEvent::Resolve { result, ttl: LONG },
+        _ => IdempotencyEvent::Read,
+    }
+}
+
+/// Replaces the times of a reply, which differ between stores.
+fn without_times(reply: IdempotencyReply) -> IdempotencyReply {
+    match reply {
+        IdempotencyReply::Running { identity, lease_left, is_queued } => {
+            IdempotencyReply::Running { identity, lease_left: lease_left.min(1), is_queued }
+        }
+        IdempotencyReply::Snapshot(Some(mut snapshot)) => {
+            snapshot.lease_left = snapshot.lease_left.min(1);
+            snapshot.created_ago = 0;
+            snapshot.done_ago = snapshot.done_ago.map(|_| 0);
+            snapshot.ttl = snapshot.ttl.min(1);
+            IdempotencyReply::Snapshot(Some(snapshot))
+        }
+        reply => reply,
+    }
+}

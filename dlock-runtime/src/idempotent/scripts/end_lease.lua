@@ -1,0 +1,8 @@
+-- ARGV[2] token
+-- -> 1 ended | 0 not the owner | -1 absent
+local phase, owner = state()
+if not phase then return -1 end
+if phase ~= 'P' or owner ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[1], 'l', number(clock()))
+announce()
+return 1

@@ -1,0 +1,62 @@
+-- Shared by all scripts of records. A record is a hash:
+--   s phase: P running, C completed, T completed without its result, F forgotten with its steps
+--   o owner  n attempt  l end of the lease  cr 1 if the attempt before crashed  c created  d done
+--   f fingerprint  fn function  v version  k kind of the result: ok or err  r result
+--   w the ids of the processes to notify, each 40 characters  x:<name> the result of a step
+-- Times are in ms of the server's clock. ARGV[1] is the prefix of the namespace's channels.
+--
+-- If memory is full, Redis rejects HSET unless the script has already made a permitted write. So
+-- an owner's script sets the time to live first: a result is stored even then.
+
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function number(n) return string.format('%.0f', n) end
+
+-- Returns the phase and the owner, or an error for a hash that is not a record.
+local function state()
+  local fields = redis.call('HMGET', KEYS[1], 's', 'o')
+  return fields[1], fields[2]
+end
+
+-- Notifies the waiting processes, and forgets them.
+local function announce()
+  local waiting = redis.call('HGET', KEYS[1], 'w')
+  if not waiting then return end
+  redis.call('HDEL', KEYS[1], 'w')
+  for at = 1, #waiting, 40 do
+    redis.pcall('PUBLISH', ARGV[1] .. string.sub(waiting, at, at + 39), 'changed|' .. KEYS[1])
+  end
+end
+
+-- Returns the names and the results of the steps, one after the other.
+local function steps()
+  local fields, found = redis.call('HGETALL', KEYS[1]), {}
+  for at = 1, #fields, 2 do
+    if string.sub(fields[at], 1, 2) == 'x:' then
+      found[#found + 1] = string.sub(fields[at], 3)
+      found[#found + 1] = fields[at + 1]
+    end
+  end
+  return found
+end
+
+local function delete_steps()
+  local found = steps()
+  for at = 1, #found, 2 do redis.call('HDEL', KEYS[1], 'x:' .. found[at]) end
+end
+
+-- Stores a result of a kind: ok, err, or none.
+local function store(ttl, kind, result)
+  redis.call('PEXPIRE', KEYS[1], ttl)
+  delete_steps()
+  if kind == 'none' then
+    redis.call('HSET', KEYS[1], 's', 'T', 'd', number(clock()))
+  else
+    redis.call('HSET', KEYS[1], 's', 'C', 'd', number(clock()), 'k', kind, 'r', result)
+  end
+  announce()
+end
+

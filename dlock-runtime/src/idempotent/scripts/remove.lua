@@ -1,0 +1,7 @@
+-- -> 1 deleted | -1 absent | -2 running
+local h = redis.call('HMGET', KEYS[1], 's', 'l')
+if not h[1] then return -1 end
+if h[1] == 'P' and h[2] - clock() > 0 then return -2 end
+announce()
+redis.call('DEL', KEYS[1])
+return 1

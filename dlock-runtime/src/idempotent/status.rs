@@ -1,0 +1,219 @@
+//! [`IdempotencyStatus`]: what operators and tests see of a record, and how they resolve it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::backend::store_call::StoreOperation;
+use crate::config::config;
+use crate::error::{Error, Result};
+use crate::idempotent::Idempotent;
+use crate::idempotent::attempt::millis;
+use crate::idempotent::begin::{check_manager, record_name};
+use crate::idempotent::operation::{RecordOperation, decode};
+use crate::protocol::command::{Failure, FailureKind};
+use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply, RecordSnapshot};
+use crate::protocol::idempotency::{LONGEST_RESULT, StoredResult};
+
+/// The state of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum IdempotencyState {
+    /// An attempt runs.
+    InProgress,
+    /// The lease of the last attempt is over, and there is no result.
+    OutcomeUnknown,
+    /// There is a result.
+    Completed,
+    /// The call has completed, and its result is not stored.
+    ResultNotStored,
+    /// The last attempt returned an error, and its completed steps are stored.
+    Forgotten,
+}
+
+/// A record as the server has it now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdempotencyStatus {
+    state: IdempotencyState,
+    snapshot: RecordSnapshot,
+}
+
+impl IdempotencyStatus {
+    fn new(snapshot: RecordSnapshot) -> Self {
+        let state = match snapshot.phase {
+            'P' => IdempotencyState::InProgress,
+            'C' => IdempotencyState::Completed,
+            'T' => IdempotencyState::ResultNotStored,
+            'F' => IdempotencyState::Forgotten,
+            _ => IdempotencyState::OutcomeUnknown,
+        };
+        Self { state, snapshot }
+    }
+
+    /// Returns the state.
+    #[must_use]
+    pub fn state(&self) -> IdempotencyState {
+        self.state
+    }
+
+    /// Returns the number of the last attempt, from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.snapshot.attempt
+    }
+
+    /// Returns the ID of the manager that ran the last attempt; `None` if an operator resolved it.
+    #[must_use]
+    pub fn holder(&self) -> Option<&str> {
+        Some(&*self.snapshot.holder).filter(|holder| !holder.is_empty())
+    }
+
+    /// Returns the rest of the lease, by the server's clock; zero if no attempt runs.
+    #[must_use]
+    pub fn lease_left(&self) -> Duration {
+        Duration::from_millis(self.snapshot.lease_left)
+    }
+
+    /// Returns the time since the first attempt began, by the server's clock.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        Duration::from_millis(self.snapshot.created_ago)
+    }
+
+    /// Returns the time since the call completed, by the server's clock; `None` if it has not.
+    #[must_use]
+    pub fn completed_ago(&self) -> Option<Duration> {
+        self.snapshot.done_ago.map(Duration::from_millis)
+    }
+
+    /// Returns how long the record will be stored.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        Duration::from_millis(self.snapshot.ttl)
+    }
+
+    /// Returns the name of the function that the record belongs to.
+    #[must_use]
+    pub fn function(&self) -> &str {
+        &self.snapshot.identity.function
+    }
+
+    /// Returns the stored bytes; `None` if there are none.
+    #[must_use]
+    pub fn result(&self) -> Option<&[u8]> {
+        match &self.snapshot.result {
+            Some(StoredResult::Bytes { bytes, .. }) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if the stored result is an error.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        matches!(self.snapshot.result, Some(StoredResult::Bytes { is_error: true, .. }))
+    }
+
+    /// Returns the names of the completed steps.
+    #[must_use]
+    pub fn steps(&self) -> &[String] {
+        &self.snapshot.steps
+    }
+}
+
+impl<P> Idempotent<P> {
+    /// Returns the record of the key, or `None` if there is none.
+    ///
+    /// It changes nothing and costs one round trip.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidKey`], [`Error::Unavailable`], [`Error::Shutdown`]; [`Error::Config`] over a
+    /// quorum; [`Error::WrongKind`] if the record is something else.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn status(&self) -> Result<Option<IdempotencyStatus>> {
+        match self.send(IdempotencyEvent::Read).await? {
+            IdempotencyReply::Snapshot(snapshot) => {
+                Ok(snapshot.map(|snapshot| IdempotencyStatus::new(*snapshot)))
+            }
+            reply => Err(self.unexpected(&reply)),
+        }
+    }
+
+    /// Deletes the record of the key with its result and its steps. Returns `true` if there was
+    /// one.
+    ///
+    /// The next call runs its body. It is for operators who know that the call has had no effect,
+    /// and for tests.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InProgress`] if an attempt runs. Otherwise as [`status`](Self::status).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the record may or may not be deleted.
+    pub async fn forget(&self) -> Result<bool> {
+        self.change(IdempotencyEvent::Remove).await
+    }
+
+    /// Stores the result of a call whose outcome is unknown, as JSON. Returns `false` if there is
+    /// no such call.
+    ///
+    /// Later calls get the result. It is for operators who know what the call has done. The attempt
+    /// itself cannot change the result any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InProgress`] if an attempt runs; [`Error::Config`] if the result is larger than 64
+    /// KiB, or cannot be serialized. Otherwise as [`status`](Self::status).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the result may or may not be stored.
+    pub async fn resolve(&self, result: &(impl Serialize + ?Sized)) -> Result<bool> {
+        let bytes = serde_json::to_vec(result)
+            .map_err(|problem| config("result", format!("it cannot be written as JSON: {problem}")))?;
+        if bytes.len() > LONGEST_RESULT {
+            let problem = format!("it has {} bytes, and at most {LONGEST_RESULT} are stored", bytes.len());
+            return Err(config("result", problem));
+        }
+        let result = StoredResult::Bytes { bytes, is_error: false };
+        self.change(IdempotencyEvent::Resolve { result, ttl: millis(self.options.ttl) }).await
+    }
+
+    async fn change(&self, event: IdempotencyEvent) -> Result<bool> {
+        match self.send(event).await? {
+            IdempotencyReply::Done => Ok(true),
+            IdempotencyReply::Absent | IdempotencyReply::NotOwner => Ok(false),
+            IdempotencyReply::StillRunning => {
+                Err(Error::InProgress { key: self.key.clone()?, retry_after: None })
+            }
+            reply => Err(self.unexpected(&reply)),
+        }
+    }
+
+    async fn send(&self, event: IdempotencyEvent) -> Result<IdempotencyReply> {
+        let key = self.key.clone()?;
+        check_manager(&self.manager, &key)?;
+        let engine = self.manager.engine();
+        engine.uses(key.namespace());
+        let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(event));
+        let reply = engine.call(&record_name(&key), &operation).await;
+        let reply = reply.map_err(|failure| failure.into_failure().into_error(key.clone()))?;
+        decode(&reply).ok_or_else(|| {
+            Failure::new(FailureKind::Passing, "the server gave an unexpected reply").into_error(key)
+        })
+    }
+
+    fn unexpected(&self, _reply: &IdempotencyReply) -> Error {
+        match &self.key {
+            Ok(key) => Failure::new(FailureKind::Passing, "the server gave an unexpected reply")
+                .into_error(key.clone()),
+            Err(error) => error.clone(),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! [`HeldBody`], a response body that is sent under a lock.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::response_body::BoxError;
+use crate::error::LossCause;
+use crate::guard::LockGuard;
+use crate::scope::ScopeSlot;
+
+pin_project! {
+    /// A body that is polled while its lock is held.
+    ///
+    /// The body is dropped before the lock is released: when it ends, and when the response is
+    /// dropped. If the lock is lost, the body is dropped, and the stream ends with an error.
+    pub(super) struct HeldBody<B> {
+        // Before `hold`, since fields are dropped in order.
+        #[pin]
+        body: Option<B>,
+        hold: Option<BodyHold>,
+    }
+}
+
+/// The lock of a body.
+struct BodyHold {
+    guard: Arc<LockGuard>,
+    /// Whether a loss ends the stream.
+    stops: bool,
+    scope: ScopeSlot,
+    loss: Pin<Box<dyn Future<Output = LossCause> + Send>>,
+}
+
+impl<B> HeldBody<B> {
+    /// Sends `body` under the lock of `guard`.
+    ///
+    /// If `stops` is `false`, a loss does not end the stream.
+    pub(super) fn new(body: B, guard: LockGuard, stops: bool) -> Self {
+        let guard = Arc::new(guard);
+        let watched = Arc::clone(&guard);
+        let loss = Box::pin(async move { watched.lost().await });
+        Self { body: Some(body), hold: Some(BodyHold { guard, stops, scope: ScopeSlot::new(), loss }) }
+    }
+}
+
+impl<B> Body for HeldBody<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let mut this = self.project();
+        loop {
+            let (Some(mut body), Some(lock)) = (this.body.as_mut().as_pin_mut(), this.hold.as_mut()) else {
+                return Poll::Ready(None);
+            };
+            // Before every poll, as for the body of a function: after a pause of any length, the
+            // body of a lost lock is not polled again.
+            if lock.stops
+                && let Err(error) = lock.guard.check()
+            {
+                this.body.set(None);
+                *this.hold = None;
+                return Poll::Ready(Some(Err(error.into())));
+            }
+            let polled = match lock.guard.held() {
+                Some(held) => lock.scope.enter(held, || body.as_mut().poll_frame(cx)),
+                None => body.as_mut().poll_frame(cx),
+            };
+            match polled {
+                Poll::Pending if !lock.stops || lock.loss.as_mut().poll(cx).is_pending() => {
+                    return Poll::Pending;
+                }
+                // The check above returns the error.
+                Poll::Pending => {}
+                Poll::Ready(Some(Ok(frame))) => {
+                    if body.is_end_stream() {
+                        this.body.set(None);
+                        *this.hold = None;
+                    }
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+                Poll::Ready(end) => {
+                    this.body.set(None);
+                    *this.hold = None;
+                    return Poll::Ready(end.map(|frame| frame.map_err(Into::into)));
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl<B> fmt::Debug for HeldBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let guard = self.hold.as_ref().map(|hold| &hold.guard);
+        f.debug_struct("HeldBody").field("guard", &guard).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,35 @@
+//! [`IdempotencyLayer`], which makes the routes of a service safe to repeat.
+//!
+//! ```text
+//! layer             IdempotencyLayer: the settings
+//! service           one request: pass it on, refuse it, run the handler, or replay
+//! request_key       the header `Idempotency-Key`, and the key in the store
+//! request_scope     who may see a response
+//! request_fingerprint      what equal requests have in common
+//! request_body      a body that was read, or is passed on
+//! stored_response   which responses are stored, and in which form
+//! response_reader   reads a response up to a limit
+//! ```
+
+mod layer;
+mod request_body;
+mod request_fingerprint;
+mod request_key;
+mod request_scope;
+mod response_reader;
+mod service;
+mod stored_response;
+
+use http::HeaderName;
+
+pub use layer::IdempotencyLayer;
+pub use request_body::RequestBody;
+pub use request_fingerprint::RequestFingerprint;
+pub use request_scope::RequestScope;
+pub use service::IdempotencyService;
+
+/// The header of a request that contains its key.
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The header of a response that was stored by an earlier request. Its value is `true`.
+pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");

@@ -1,0 +1,105 @@
+//! Reads a response up to a limit, so that it can be stored before its first byte is sent.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use pin_project_lite::pin_project;
+
+use crate::tower::response_body::BoxError;
+
+/// What was read of a body. A handler that has failed to send its body may have had its effects,
+/// so a part is never forgotten.
+pub(super) enum ReadBody<B> {
+    /// All of it.
+    Whole(Bytes),
+    /// A part of it: it is too long, has trailers, or has failed.
+    Part(PartialBody<B>),
+}
+
+pin_project! {
+    /// A body of which a part was read: that part, the frame after it, and the rest.
+    #[derive(Debug)]
+    pub(super) struct PartialBody<B> {
+        read: Bytes,
+        next: Option<Result<Frame<Bytes>, BoxError>>,
+        #[pin]
+        rest: Pin<Box<B>>,
+        has_failed: bool,
+    }
+}
+
+/// Reads a body of at most `limit` bytes.
+pub(super) async fn read<B>(body: B, limit: usize) -> ReadBody<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let mut rest = Box::pin(body);
+    let mut read = BytesMut::new();
+    loop {
+        let next = match rest.frame().await {
+            None => return ReadBody::Whole(read.freeze()),
+            Some(Err(error)) => {
+                let next = Some(Err(error.into()));
+                return ReadBody::Part(PartialBody { read: read.freeze(), next, rest, has_failed: false });
+            }
+            Some(Ok(frame)) => frame,
+        };
+        match next.into_data() {
+            Ok(data) if data.len() <= limit - read.len() => read.extend_from_slice(&data),
+            Ok(data) => {
+                let next = Some(Ok(Frame::data(data)));
+                return ReadBody::Part(PartialBody { read: read.freeze(), next, rest, has_failed: false });
+            }
+            Err(trailers) => {
+                let next = Some(Ok(trailers));
+                return ReadBody::Part(PartialBody { read: read.freeze(), next, rest, has_failed: false });
+            }
+        }
+    }
+}
+
+impl<B> Body for PartialBody<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = self.project();
+        if !this.read.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(this.read)))));
+        }
+        if let Some(next) = this.next.take() {
+            *this.has_failed = next.is_err();
+            return Poll::Ready(Some(next));
+        }
+        if *this.has_failed {
+            return Poll::Ready(None);
+        }
+        this.rest.get_mut().as_mut().poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.read.is_empty() && self.next.is_none() && (self.has_failed || self.rest.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let ahead = self.next.iter().filter_map(|next| next.as_ref().ok().and_then(Frame::data_ref));
+        let known = self.read.len() as u64 + ahead.map(|data| data.len() as u64).sum::<u64>();
+        let mut hint = self.rest.size_hint();
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + known);
+        }
+        hint.set_lower(hint.lower() + known);
+        hint
+    }
+}

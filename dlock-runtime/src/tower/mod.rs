@@ -1,0 +1,28 @@
+//! Layers for services of `http` requests: axum, hyper, and tonic.
+//!
+//! ```text
+//! lock_layer        LockLayer: a lock around the handler
+//! idempotency       IdempotencyLayer: routes that are safe to repeat, with the feature `idempotent`
+//! held_body         a response body that is sent under a lock
+//! response_body, response_future      the body and the future of every layer
+//! response_problem  problem documents, and their form for gRPC
+//! ```
+//!
+//! The layers need only the traits of tower, and work with every server that uses them.
+
+mod held_body;
+#[cfg(feature = "idempotent")]
+mod idempotency;
+mod lock_layer;
+mod response_body;
+mod response_future;
+mod response_problem;
+
+#[cfg(feature = "idempotent")]
+pub use idempotency::{
+    IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, IdempotencyLayer, IdempotencyService, RequestBody,
+    RequestFingerprint, RequestScope,
+};
+pub use lock_layer::{LockLayer, LockService};
+pub use response_body::{BoxError, ResponseBody};
+pub use response_future::ResponseFuture;

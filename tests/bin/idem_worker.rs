@@ -1,0 +1,164 @@
+//! A process that runs idempotent calls, driven like `lock-worker`.
+//!
+//! ```text
+//!  arguments: URL FILE
+//!  in:   call KEY POLICY LEASE_MS WAIT_MS    a body that runs until `finish KEY`: entered ATTEMPT,
+//!                                            then ended VALUE ran|replayed | failed
+//!        steps KEY LEASE_MS                  a body of three charges that resumes: stepped after the
+//!                                            first, the others after `finish KEY`; then as `call`
+//!        many KEY COUNT                      COUNT calls at once that wait, with a body of 300 ms:
+//!                                            ended VALUES REPLAYED
+//!        finish KEY                          lets the body continue
+//! ```
+//!
+//! Every body and every charge appends a line to FILE, as a payment provider would.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_runtime::idempotent::{IdempotentRecord, OnCrash, Outcome};
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::Moment;
+use tokio::sync::{Notify, mpsc};
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let url = arguments.next().expect("the first argument is the URL");
+    let file = arguments.next().expect("the second argument is the file");
+    let manager = LockManager::connect(&url).await.expect("the server takes managers");
+    let worker = Arc::new(Worker { manager, file, bodies: Mutex::default() });
+
+    let (send, mut commands) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    say("ready", "-", "");
+    while let Some(line) = commands.recv().await {
+        let worker = Arc::clone(&worker);
+        tokio::spawn(async move { worker.obey(&line).await });
+    }
+}
+
+struct Worker {
+    manager: LockManager,
+    file: String,
+    bodies: Mutex<BTreeMap<String, Arc<Notify>>>,
+}
+
+impl Worker {
+    async fn obey(&self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["call", key, policy, lease, wait] => self.call(key, policy, millis(lease), millis(wait)).await,
+            ["steps", key, lease] => self.steps(key, millis(lease)).await,
+            ["many", key, count] => self.many(key, count.parse().expect("a count")).await,
+            ["finish", key] => self.body(key).notify_one(),
+            _ => say("failed", "-", &format!("no such command: {line}")),
+        }
+    }
+
+    fn body(&self, key: &str) -> Arc<Notify> {
+        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(bodies.entry(key.to_owned()).or_default())
+    }
+
+    async fn call(&self, key: &str, policy: &str, lease: Duration, wait: Duration) {
+        let on_crash = match policy {
+            "fail" => OnCrash::Fail,
+            "rerun" => OnCrash::Rerun,
+            _ => OnCrash::Resume,
+        };
+        let call = self.manager.idempotent(key).on_crash(on_crash).lease(lease);
+        let call = if wait.is_zero() { call } else { call.wait(wait) };
+        let (end, key_of_body, file) = (self.body(key), key.to_owned(), self.file.clone());
+        let ended = call
+            .run(move |record: IdempotentRecord| async move {
+                charge(&file, "body");
+                say("entered", &key_of_body, &record.attempt().to_string());
+                end.notified().await;
+                Ok::<_, Error>(format!("{}:{}", std::process::id(), record.attempt()))
+            })
+            .await;
+        tell(key, ended);
+    }
+
+    async fn steps(&self, key: &str, lease: Duration) {
+        let (end, key_of_body, file) = (self.body(key), key.to_owned(), self.file.clone());
+        let body = move |record: IdempotentRecord| async move {
+            for step in ["first", "second", "third"] {
+                let charge = async || {
+                    charge(&file, &record.child_key(step));
+                    Ok::<_, Error>(step.len())
+                };
+                record.step(step, charge).await?;
+                if step == "first" {
+                    say("stepped", &key_of_body, &record.attempt().to_string());
+                    end.notified().await;
+                }
+            }
+            Ok::<_, Error>("charged".to_owned())
+        };
+        tell(key, self.manager.idempotent(key).on_crash(OnCrash::Resume).lease(lease).run(body).await);
+    }
+
+    async fn many(&self, key: &str, count: usize) {
+        let call = self.manager.idempotent(key).wait(Duration::from_secs(20));
+        let calls = (0..count).map(|number| {
+            let file = self.file.clone();
+            let call = call.clone();
+            async move {
+                call.run(move |_record| async move {
+                    charge(&file, "body");
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                    Ok::<_, Error>(format!("{}:{number}", std::process::id()))
+                })
+                .await
+            }
+        });
+        let outcomes = futures_util::future::join_all(calls).await;
+        let mut values: Vec<_> = outcomes.iter().map(|of| of.as_ref().map(Outcome::value)).collect();
+        let replayed = outcomes.iter().flatten().filter(|outcome| outcome.is_replayed()).count();
+        values.dedup_by_key(|value| value.as_ref().ok().map(|value| (*value).clone()));
+        match values[..] {
+            [Ok(value)] => say("ended", key, &format!("{value} {replayed}")),
+            _ => say("failed", key, &format!("{} results: {:?}", values.len(), values.first())),
+        }
+    }
+}
+
+/// Appends a line to the file, as one write.
+fn charge(file: &str, line: &str) {
+    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).expect("the file opens");
+    file.write_all(format!("{line}\n").as_bytes()).expect("the file is written");
+}
+
+fn tell(key: &str, ended: Result<Outcome<String>, Error>) {
+    match ended {
+        Ok(outcome) => {
+            let how = if outcome.is_replayed() { "replayed" } else { "ran" };
+            say("ended", key, &format!("{} {how}", outcome.value()));
+        }
+        Err(error) => {
+            let debug = format!("{error:?}");
+            let variant = debug.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            say("failed", key, &format!("{variant} {error}"));
+        }
+    }
+}
+
+fn say(event: &str, key: &str, detail: &str) {
+    let mut out = std::io::stdout().lock();
+    // When the test has ended, nothing reads the output, and this process ends, too.
+    let _ = writeln!(out, "{event} {} {key} {detail}", Moment::now().nanos()).and_then(|()| out.flush());
+}
+
+fn millis(word: &str) -> Duration {
+    Duration::from_millis(word.parse().expect("durations come in milliseconds"))
+}

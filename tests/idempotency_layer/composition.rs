@@ -1,0 +1,153 @@
+//! Other layers around and inside, and hyper without axum.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::routing::post;
+use bytes::Bytes;
+use dlock_runtime::LockManager;
+use dlock_runtime::tower::{IDEMPOTENT_REPLAYED, IdempotencyLayer, RequestScope};
+use dlock_tests::world::World;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ORIGIN};
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_http::compression::CompressionLayer;
+use tower_http::cors::{Any, CorsLayer};
+use tower_http::timeout::TimeoutLayer;
+
+use crate::shop::{Counters, answer, counted, post_body};
+
+async fn layer() -> IdempotencyLayer<impl Fn(&Parts) -> Result<RequestScope, StatusCode> + Clone> {
+    let manager = LockManager::connect(World::in_memory().url()).await.expect("the store is reachable");
+    IdempotencyLayer::new(manager, |_: &Parts| Ok(RequestScope::everyone()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_inside_is_forgotten() {
+    let counters = Counters::default();
+    let handler = async |State(counters): State<Counters>| {
+        if counters.run() == 1 {
+            std::future::pending::<()>().await;
+        }
+        "in time"
+    };
+    let timeout = TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, Duration::from_secs(1));
+    let routes = Router::new()
+        .route("/", post(handler).route_layer(timeout).route_layer(layer().await))
+        .with_state(counters.clone());
+
+    let first = answer(routes.clone().oneshot(post_body("k", "")).await.expect("a response")).await;
+    let second = answer(routes.clone().oneshot(post_body("k", "")).await.expect("a response")).await;
+    let third = answer(routes.oneshot(post_body("k", "")).await.expect("a response")).await;
+
+    assert_eq!((first.status, second.status, third.status), (408, 200, 200));
+    assert!(!second.is_replayed() && third.is_replayed());
+}
+
+#[tokio::test]
+async fn compression_outside_compresses_replays_too() {
+    let handler = async |State(counters): State<Counters>| format!("{} {}", counters.run(), "x".repeat(1000));
+    let routes = Router::new()
+        .route("/", post(handler).route_layer(layer().await))
+        .layer(CompressionLayer::new())
+        .with_state(Counters::default());
+    let send = async |encoding: Option<&str>| {
+        let mut request = post_body("k", "");
+        if let Some(encoding) = encoding {
+            request.headers_mut().insert(ACCEPT_ENCODING, encoding.parse().expect("a value"));
+        }
+        answer(routes.clone().oneshot(request).await.expect("a response")).await
+    };
+
+    let first = send(Some("gzip")).await;
+    let replay = send(Some("gzip")).await;
+    let plain = send(None).await;
+
+    assert_eq!(
+        (&first.headers[CONTENT_ENCODING], &replay.headers[CONTENT_ENCODING]),
+        (&"gzip".parse().expect("a value"), &"gzip".parse().expect("a value"))
+    );
+    assert!(replay.is_replayed() && first.body == replay.body && first.body.len() < 200);
+    assert!(plain.is_replayed() && !plain.headers.contains_key(CONTENT_ENCODING));
+    assert_eq!(plain.body, format!("1 {}", "x".repeat(1000)));
+}
+
+#[tokio::test]
+async fn cors_outside_exposes_the_replay() {
+    let cors = CorsLayer::new().allow_origin(Any).expose_headers([IDEMPOTENT_REPLAYED]);
+    let routes = Router::new()
+        .route("/", post(counted).route_layer(layer().await))
+        .layer(cors)
+        .with_state(Counters::default());
+    let mut replays = Vec::new();
+    for _ in 0..2 {
+        let mut request = post_body("k", "");
+        request.headers_mut().insert(ORIGIN, "https://shop.example".parse().expect("a value"));
+        let answer = answer(routes.clone().oneshot(request).await.expect("a response")).await;
+        assert_eq!(answer.headers["access-control-allow-origin"], "*");
+        assert_eq!(answer.headers["access-control-expose-headers"], "idempotent-replayed");
+        replays.push(answer.is_replayed());
+    }
+
+    assert_eq!(replays, [false, true]);
+}
+
+#[tokio::test]
+async fn a_server_of_hyper_replays_byte_for_byte() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let handler = service_fn(move |request: Request<_>| {
+        let counted = Arc::clone(&counted);
+        async move {
+            let body: dlock_runtime::tower::RequestBody<hyper::body::Incoming> = request.into_body();
+            let body = body.collect().await.expect("the body is complete").to_bytes();
+            let run = counted.fetch_add(1, Ordering::SeqCst) + 1;
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(format!("{body:?}, run {run}")))))
+        }
+    });
+    let service = layer().await.layer(handler);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = TowerToHyperService::new(service.clone());
+            tokio::spawn(async move {
+                auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await
+            });
+        }
+    });
+
+    let mut texts = Vec::new();
+    for _ in 0..2 {
+        let request = reqwest::Client::new().post(format!("http://{address}/orders/1"));
+        let request = request.header("idempotency-key", "\"k\"").body("a");
+        let response = request.send().await.expect("the service responds");
+        assert_eq!(response.headers().contains_key("idempotent-replayed"), !texts.is_empty());
+        texts.push(response.text().await.expect("a text"));
+    }
+
+    assert_eq!(texts, ["b\"a\", run 1", "b\"a\", run 1"]);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+/// A request without a key passes through with its body, which is not read.
+#[tokio::test]
+async fn a_request_without_a_key_keeps_its_body() {
+    let handler = async |body: String| body;
+    let routes: Router = Router::new().route("/", post(handler).route_layer(layer().await));
+    let request = Request::post("/").body(Body::from("as it is")).expect("a request");
+
+    let passed = answer(routes.oneshot(request).await.expect("a response")).await;
+
+    assert_eq!(passed.body, "as it is");
+}

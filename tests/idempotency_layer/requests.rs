@@ -1,0 +1,98 @@
+//! Bodies that are too long, end early, or never end.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::routing::post;
+use bytes::Bytes;
+use dlock_runtime::tower::RequestFingerprint;
+use dlock_tests::world::World;
+use futures_util::{StreamExt, stream};
+
+use crate::shop::{Counters, Shop, counted, post_body};
+
+const CHUNK: usize = 64 * 1024;
+
+/// A body of `chunks` chunks of 64 KiB, which counts those that were read.
+fn long_body(chunks: usize, read: &Arc<AtomicUsize>) -> Body {
+    let read = Arc::clone(read);
+    let chunk = Bytes::from(vec![b'x'; CHUNK]);
+    Body::from_stream(stream::iter(0..chunks).map(move |_| {
+        read.fetch_add(1, Ordering::SeqCst);
+        Ok::<_, Infallible>(chunk.clone())
+    }))
+}
+
+async fn echoed_length(State(counters): State<Counters>, request: Request) -> String {
+    counters.run();
+    let body = to_bytes(request.into_body(), usize::MAX).await.expect("the body is complete");
+    body.len().to_string()
+}
+
+#[tokio::test]
+async fn the_handler_gets_the_body() {
+    let world = World::in_memory();
+    let shop = Shop::with_handler(world.url(), post(echoed_length), |layer| layer).await;
+    let read = Arc::default();
+
+    // 256 KiB, in chunks.
+    let answer = shop.send(post_body("k", long_body(4, &read))).await;
+
+    assert_eq!(answer.body, (256 * 1024).to_string());
+}
+
+#[tokio::test]
+async fn a_huge_body_is_read_to_the_limit_only() {
+    let world = World::in_memory();
+    let shop = Shop::with_handler(world.url(), post(counted), |layer| layer).await;
+    let read = Arc::default();
+
+    // 1 GiB. More than the limit is never in memory.
+    let refused = shop.send(post_body("k", long_body(16 * 1024, &read))).await;
+    let later = shop.send(post_body("k", "short")).await;
+
+    assert_eq!((refused.status, refused.code().as_deref()), (413, Some("body_too_large")));
+    assert!(read.load(Ordering::SeqCst) <= 256 * 1024 / CHUNK + 1, "{read:?} chunks");
+    assert_eq!((later.status, shop.counters.runs()), (200, 1), "the refused request left no record");
+}
+
+#[tokio::test]
+async fn a_body_that_announces_its_length_is_not_read() {
+    let world = World::in_memory();
+    let shop = Shop::with_handler(world.url(), post(counted), |layer| layer.max_body(10)).await;
+
+    let within = shop.send(post_body("k1", "0123456789")).await;
+    let beyond = shop.send(post_body("k2", "0123456789a")).await;
+
+    assert_eq!((within.status, beyond.status), (200, 413));
+}
+
+#[tokio::test]
+async fn a_body_that_ends_early_runs_nothing() {
+    let world = World::in_memory();
+    let shop = Shop::with_handler(world.url(), post(counted), |layer| layer).await;
+    let frames = [Ok(Bytes::from("begin")), Err(std::io::Error::other("this error is part of the test"))];
+
+    let refused = shop.send(post_body("k", Body::from_stream(stream::iter(frames)))).await;
+    let later = shop.send(post_body("k", "begin and end")).await;
+
+    assert_eq!((refused.status, refused.code().as_deref()), (400, Some("incomplete_body")));
+    assert_eq!((later.status, shop.counters.runs()), (200, 1), "the refused request left no record");
+}
+
+#[tokio::test]
+async fn without_the_body_in_the_fingerprint_any_size_passes() {
+    let world = World::in_memory();
+    let route = |layer: crate::shop::ShopLayer| layer.fingerprint(RequestFingerprint::ROUTE).max_body(10);
+    let shop = Shop::with_handler(world.url(), post(echoed_length), route).await;
+    let read = Arc::default();
+
+    let first = shop.send(post_body("k", long_body(16, &read))).await;
+    let other_body = shop.send(post_body("k", "other")).await;
+
+    assert_eq!(first.body, (16 * CHUNK).to_string());
+    assert!(other_body.is_replayed(), "only the route is compared");
+}

@@ -1,0 +1,249 @@
+//! What is stored, replayed, and sent as it is.
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{AppendHeaders, IntoResponse, Response};
+use axum::routing::post;
+use bytes::Bytes;
+use dlock_tests::RedisServer;
+use dlock_tests::world::World;
+use futures_util::{StreamExt, stream};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use tokio::sync::Notify;
+
+use crate::shop::{Counters, Shop, answer, counted, post_body};
+
+async fn with_headers(State(counters): State<Counters>) -> Response {
+    let run = counters.run();
+    let headers = AppendHeaders([
+        ("location", "/orders/1"),
+        ("content-type", "application/json"),
+        ("content-language", "de"),
+        ("etag", "\"1\""),
+        ("last-modified", "Thu, 26 Nov 2026 00:00:00 GMT"),
+        ("link", "</a>; rel=next"),
+        ("link", "</b>, </c>; rel=prev"),
+        ("set-cookie", "session=1"),
+        ("set-cookie", "theme=dark"),
+        ("date", "Thu, 26 Nov 2026 00:00:00 GMT"),
+        ("www-authenticate", "Basic"),
+        ("x-order", "1"),
+        ("x-request-id", "7"),
+    ]);
+    (StatusCode::CREATED, headers, format!("{{\"run\":{run}}}")).into_response()
+}
+
+fn all<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
+    headers.get_all(name).iter().map(|value| value.to_str().expect("ASCII")).collect()
+}
+
+#[tokio::test]
+async fn a_replay_keeps_listed_headers_and_their_values() {
+    let redis = RedisServer::start();
+    let more = [HeaderName::from_static("x-order"), HeaderName::from_static("set-cookie")];
+    for url in [World::in_memory().url(), &redis.url()] {
+        let shop =
+            Shop::with_handler(url, post(with_headers), |layer| layer.replay_headers(more.clone())).await;
+
+        let first = shop.send(post_body("k", "")).await;
+        let replay = shop.send(post_body("k", "")).await;
+
+        assert_eq!(all(&first.headers, "set-cookie"), ["session=1", "theme=dark"], "the first is unchanged");
+        assert_eq!((replay.status, &replay.body), (201, &first.body));
+        for kept in
+            ["location", "content-type", "content-language", "etag", "last-modified", "link", "x-order"]
+        {
+            assert_eq!(all(&replay.headers, kept), all(&first.headers, kept), "{kept}");
+            assert!(replay.headers.contains_key(kept), "{kept}");
+        }
+        for dropped in ["set-cookie", "date", "www-authenticate", "x-request-id"] {
+            assert!(!replay.headers.contains_key(dropped), "{dropped}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_user_decides_what_is_stored() {
+    let world = World::in_memory();
+    let shop = Shop::with_handler(world.url(), post(counted), |layer| {
+        layer.store(|parts| parts.headers.contains_key("x-final"))
+    })
+    .await;
+
+    let _ = shop.send(post_body("k", "")).await;
+    let again = shop.send(post_body("k", "")).await;
+
+    assert!(!again.is_replayed());
+    assert_eq!(shop.counters.runs(), 2);
+}
+
+#[tokio::test]
+async fn a_response_over_the_limit_is_sent_and_never_repeated() {
+    for (size, is_stored) in [(1000, true), (1001, false)] {
+        let redis = RedisServer::start();
+        for url in [World::in_memory().url(), &redis.url()] {
+            let handler = async move |State(counters): State<Counters>| {
+                counters.run();
+                // Without a length that is known in advance.
+                let chunks = stream::iter(vec![b'x'; size]).chunks(7);
+                Body::from_stream(chunks.map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk))))
+            };
+            let shop = Shop::with_handler(url, post(handler), |layer| layer.max_response(1000)).await;
+
+            let first = shop.send(post_body("k", "")).await;
+            let again = shop.send(post_body("k", "")).await;
+
+            assert_eq!((first.status, first.body.len()), (200, size), "{url}");
+            assert_eq!(again.is_replayed(), is_stored, "{url}: {size}");
+            if !is_stored {
+                assert_eq!(
+                    (again.status, again.code().as_deref()),
+                    (500, Some("result_not_stored")),
+                    "{url}"
+                );
+            }
+            assert_eq!(shop.counters.runs(), 1, "{url}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_large_response_within_the_limit_is_replayed() {
+    let redis = RedisServer::start();
+    for url in [World::in_memory().url(), &redis.url()] {
+        let handler = async |State(counters): State<Counters>| {
+            counters.run();
+            vec![b'x'; 256 * 1024]
+        };
+        let shop = Shop::with_handler(url, post(handler), |layer| layer).await;
+
+        let first = shop.send(post_body("k", "")).await;
+        let again = shop.send(post_body("k", "")).await;
+
+        assert!(again.is_replayed() && again.body == first.body, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_with_a_known_length_is_not_collected() {
+    let world = World::in_memory();
+    let handler = async |State(counters): State<Counters>| {
+        counters.run();
+        vec![b'x'; 2000]
+    };
+    let shop = Shop::with_handler(world.url(), post(handler), |layer| layer.max_response(1000)).await;
+
+    let first = shop.send(post_body("k", "")).await;
+    let again = shop.send(post_body("k", "")).await;
+
+    assert_eq!((first.status, first.body.len()), (200, 2000));
+    assert_eq!((again.code().as_deref(), shop.counters.runs()), (Some("result_not_stored"), 1));
+}
+
+#[tokio::test]
+async fn events_are_sent_as_they_come() {
+    let world = World::in_memory();
+    let more = Arc::new(Notify::new());
+    let handler = {
+        let more = Arc::clone(&more);
+        async move |State(counters): State<Counters>| {
+            counters.run();
+            let second = async move {
+                more.notified().await;
+                "data: 2\n\n"
+            };
+            let events = stream::once(ready("data: 1\n\n")).chain(stream::once(second));
+            let body = Body::from_stream(events.map(Ok::<_, Infallible>));
+            ([("content-type", "text/event-stream; charset=utf-8")], body)
+        }
+    };
+    let shop = Shop::with_handler(world.url(), post(handler), |layer| layer).await;
+
+    let mut first = shop.respond(post_body("k", "")).await;
+    let event = first.body_mut().frame().await.expect("a frame").expect("no error");
+    let again = shop.send(post_body("k", "")).await;
+    more.notify_one();
+    let rest = answer(first).await;
+
+    assert_eq!(event.into_data().expect("data"), "data: 1\n\n");
+    assert_eq!(rest.body, "data: 2\n\n");
+    assert_eq!((again.status, again.code().as_deref()), (500, Some("result_not_stored")));
+    assert_eq!(shop.counters.runs(), 1);
+}
+
+#[tokio::test]
+async fn an_upgrade_leaves_a_tombstone() {
+    let world = World::in_memory();
+    let handler = async |State(counters): State<Counters>| {
+        counters.run();
+        StatusCode::SWITCHING_PROTOCOLS
+    };
+    let shop = Shop::with_handler(world.url(), post(handler), |layer| layer).await;
+
+    let first = shop.send(post_body("k", "")).await;
+    let again = shop.send(post_body("k", "")).await;
+
+    assert_eq!(first.status, 101);
+    assert_eq!((again.code().as_deref(), shop.counters.runs()), (Some("result_not_stored"), 1));
+}
+
+#[tokio::test]
+async fn trailers_are_sent_and_not_stored() {
+    let world = World::in_memory();
+    let handler = async |State(counters): State<Counters>| {
+        counters.run();
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-checksum", HeaderValue::from_static("1"));
+        let frames = [Frame::data(Bytes::from("text")), Frame::trailers(trailers)];
+        Response::new(Body::new(StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>)))))
+    };
+    let shop = Shop::with_handler(world.url(), post(handler), |layer| layer).await;
+
+    let first = shop.respond(post_body("k", "")).await.into_body().collect().await.expect("it is complete");
+    let again = shop.send(post_body("k", "")).await;
+
+    assert_eq!(first.trailers().map(|trailers| all(trailers, "x-checksum")), Some(vec!["1"]));
+    assert_eq!(first.to_bytes(), "text");
+    assert_eq!((again.code().as_deref(), shop.counters.runs()), (Some("result_not_stored"), 1));
+}
+
+#[tokio::test]
+async fn a_body_that_fails_is_never_repeated() {
+    let world = World::in_memory();
+    let handler = async |State(counters): State<Counters>| {
+        counters.run();
+        let frames = [Ok(Bytes::from("begin")), Err(std::io::Error::other("this error is part of the test"))];
+        Response::new(Body::from_stream(stream::iter(frames)))
+    };
+    let shop = Shop::with_handler(world.url(), post(handler), |layer| layer).await;
+
+    let mut body = shop.respond(post_body("k", "")).await.into_body();
+    let begin = body.frame().await.expect("a frame").expect("no error").into_data().expect("data");
+    let failed = body.frame().await.expect("a frame");
+    let again = shop.send(post_body("k", "")).await;
+
+    assert_eq!(begin, "begin");
+    assert!(failed.is_err() && body.frame().await.is_none(), "the client sees that it is incomplete");
+    assert_eq!((again.code().as_deref(), shop.counters.runs()), (Some("result_not_stored"), 1));
+}
+
+#[tokio::test]
+async fn a_response_is_stored_before_its_first_byte() {
+    let redis = RedisServer::start();
+    for url in [World::in_memory().url(), &redis.url()] {
+        let shop = Shop::with_handler(url, post(counted), |layer| layer).await;
+
+        // The client has the head, and has read nothing of the body.
+        let first = shop.respond(post_body("k", "")).await;
+        let again = shop.send(post_body("k", "")).await;
+
+        assert!(again.is_replayed(), "{url}: {again:?}");
+        assert_eq!(answer(first).await.body, again.body, "{url}");
+    }
+}

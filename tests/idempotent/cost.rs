@@ -1,0 +1,81 @@
+//! What a call costs, in commands.
+
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::{RedisServer, within};
+
+use super::{LONG, Runs, server};
+
+/// Returns the number of scripts that clients have sent.
+fn scripts(server: &RedisServer) -> u64 {
+    server.command_count("eval") + server.command_count("evalsha")
+}
+
+async fn manager(server: &RedisServer) -> LockManager {
+    // No check while calls wait.
+    LockManager::connect(&server.url_with("?grant_lease=60s")).await.expect("the server takes managers")
+}
+
+#[tokio::test]
+async fn a_first_call_costs_two_commands_and_a_replay_one() {
+    let server = server();
+    let (manager, runs) = (manager(&server).await, Runs::default());
+    for key in ["cold", "warm"] {
+        let before = scripts(&server);
+        runs.run(&manager.idempotent(key)).await.expect("it runs");
+        assert_eq!(scripts(&server) - before, 2, "{key}");
+
+        runs.run(&manager.idempotent(key)).await.expect("it is replayed");
+        assert_eq!(scripts(&server) - before, 3, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_duplicates_of_a_process_cost_two_commands() {
+    let server = server();
+    let (one, two) = (manager(&server).await, manager(&server).await);
+    let (entered, leave) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+    let call = one.idempotent("k");
+    let first = call.run_attached(async |_| {
+        entered.notify_one();
+        leave.notified().await;
+        Ok::<_, Error>(7)
+    });
+    let others = async {
+        entered.notified().await;
+        let before = scripts(&server);
+        let call = two.idempotent("k").wait(LONG);
+        let duplicates = (0..1_000).map(|_| {
+            let call = call.clone();
+            tokio::spawn(async move { call.run(async |_| Ok::<_, Error>(8)).await })
+        });
+        let duplicates: Vec<_> = duplicates.collect();
+        while scripts(&server) == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        leave.notify_one();
+        for duplicate in duplicates {
+            let outcome = within(LONG, "a duplicate", duplicate).await.expect("it does not panic");
+            assert_eq!(*outcome.expect("it is replayed").value(), 7);
+        }
+        before
+    };
+    let (_, before) = tokio::join!(first, others);
+
+    assert_eq!(scripts(&server) - before, 3, "two of the duplicates, and the end of the first call");
+}
+
+#[tokio::test]
+async fn duplicates_of_a_local_call_cost_nothing() {
+    let server = server();
+    let (manager, runs) = (manager(&server).await, Runs::default());
+    let before = scripts(&server);
+    let call = manager.idempotent("k").wait(LONG);
+
+    let calls = (0..1_000).map(|_| runs.run(&call));
+    let outcomes = futures_util::future::join_all(calls).await;
+
+    assert!(outcomes.into_iter().all(|outcome| outcome.is_ok_and(|(value, _)| value == 1)));
+    assert_eq!((runs.count(), scripts(&server) - before), (1, 2));
+}

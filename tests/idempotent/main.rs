@@ -1,0 +1,79 @@
+//! Calls that are safe to repeat: their semantics in memory and over Redis, their cost, and their
+//! behavior in faults.
+
+mod cost;
+mod deployments;
+mod options;
+mod outage;
+mod processes;
+mod rules;
+mod semantics;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use dlock_runtime::{Error, Idempotent, LockKey, LockManager};
+use dlock_tests::world::World;
+use dlock_tests::{RedisServer, acl};
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(60);
+/// A lease whose end a test waits for.
+const LEASE: Duration = Duration::from_millis(500);
+
+/// Returns an empty store in memory, and one over Redis.
+fn worlds() -> [World; 2] {
+    [World::in_memory(), World::over_redis_with_records()]
+}
+
+/// Starts a server whose user may keep records.
+fn server() -> RedisServer {
+    let server = RedisServer::start();
+    server.allow(acl::documented_besides(acl::WITH_RECORDS));
+    server
+}
+
+/// Returns the error of a body that fails.
+fn failure() -> Error {
+    LockKey::new("").expect_err("a key is not empty").into()
+}
+
+/// Counts the bodies that run.
+#[derive(Clone, Debug, Default)]
+struct Runs(Arc<AtomicU32>);
+
+impl Runs {
+    fn count(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Runs a body that is counted and returns its number.
+    async fn run<P>(&self, call: &Idempotent<P>) -> Result<(u32, bool), Error>
+    where
+        P: dlock_runtime::idempotent::ErrorPolicy<Error> + Clone + Send + Sync + 'static,
+    {
+        let runs = Arc::clone(&self.0);
+        let body = move |_record| async move { Ok(runs.fetch_add(1, Ordering::SeqCst) + 1) };
+        call.run(body).await.map(|outcome| (*outcome.value(), outcome.is_replayed()))
+    }
+}
+
+/// Leaves `key` behind as a crash does: the lease of its attempt is over, and there is no result.
+async fn crash(manager: &LockManager, call: &Idempotent) {
+    let body = std::future::pending::<Result<u32, Error>>;
+    let attempt = call.clone().lease(Duration::from_millis(100));
+    let mut attempt = Box::pin(attempt.run_attached(async |_record| body().await));
+    let started = async {
+        while call.status().await.expect("the store answers").is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        _ = &mut attempt => unreachable!("its body is pending"),
+        () = started => {}
+    }
+    drop(attempt);
+    let _ = manager;
+    tokio::time::sleep(Duration::from_millis(120)).await;
+}

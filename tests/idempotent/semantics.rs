@@ -1,0 +1,327 @@
+//! The table of semantics, in memory and over Redis.
+
+use std::time::Duration;
+
+use dlock_runtime::Error;
+use dlock_runtime::idempotent::{Completion, IdempotencyState, IdempotentRecord, OnCrash};
+use dlock_tests::within;
+
+use super::{LEASE, LONG, Runs, crash, failure, worlds};
+
+#[tokio::test]
+async fn a_duplicate_gets_the_result_of_the_first_call() {
+    for world in worlds() {
+        let (one, two, runs) = (world.manager().await, world.manager().await, Runs::default());
+
+        assert_eq!(runs.run(&one.idempotent("k")).await.expect("it runs"), (1, false));
+        assert_eq!(runs.run(&one.idempotent("k")).await.expect("it is replayed"), (1, true));
+        assert_eq!(runs.run(&two.idempotent("k")).await.expect("it is replayed"), (1, true));
+        assert_eq!(runs.run(&two.idempotent("other")).await.expect("it runs"), (2, false));
+    }
+}
+
+#[tokio::test]
+async fn a_duplicate_of_a_running_call_is_rejected_or_waits() {
+    for world in worlds() {
+        let (one, two, runs) = (world.manager().await, world.manager().await, Runs::default());
+        let (entered, leave) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+        let call = one.idempotent("k");
+        let first = call.run_attached(async |_| {
+            entered.notify_one();
+            leave.notified().await;
+            Ok::<_, Error>(7)
+        });
+        let others = async {
+            entered.notified().await;
+            let rejected = runs.run(&two.idempotent("k")).await;
+            let Err(Error::InProgress { retry_after: Some(_), .. }) = rejected else {
+                panic!("{rejected:?}")
+            };
+            let body = async |_| Ok::<_, Error>(8);
+            assert!(two.idempotent("k").try_run(body).await.expect("the store answers").is_none());
+            let late = runs.run(&two.idempotent("k").wait(Duration::from_millis(50))).await;
+            assert!(matches!(late, Err(Error::InProgress { .. })), "{late:?}");
+            let waiting = two.idempotent("k").wait(LONG);
+            let waiting = runs.run(&waiting);
+            leave.notify_one();
+            assert_eq!(within(LONG, "the duplicate", waiting).await.expect("it is replayed"), (7, true));
+        };
+        let (first, ()) = tokio::join!(first, others);
+        assert!(!first.expect("it runs").is_replayed());
+        assert_eq!(runs.count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_crash_is_remembered_until_its_policy_applies() {
+    for world in worlds() {
+        let (manager, runs) = (world.manager().await, Runs::default());
+        for (key, on_crash) in
+            [("fail", OnCrash::Fail), ("rerun", OnCrash::Rerun), ("resume", OnCrash::Resume)]
+        {
+            let call = manager.idempotent(key).on_crash(on_crash);
+            crash(&manager, &call).await;
+            let status = call.status().await.expect("the store answers").expect("it is remembered");
+            assert_eq!((status.state(), status.attempt()), (IdempotencyState::OutcomeUnknown, 1));
+
+            match runs.run(&call).await {
+                Ok((_, is_replayed)) => assert!(on_crash != OnCrash::Fail && !is_replayed),
+                Err(error) => {
+                    assert!(matches!(error, Error::OutcomeUnknown { attempt: 1, .. }), "{error:?}");
+                    assert!(error.to_string().contains("dlock idem resolve"), "{error}");
+                    assert_eq!(on_crash, OnCrash::Fail);
+                }
+            }
+        }
+        assert_eq!(runs.count(), 2);
+    }
+}
+
+#[tokio::test]
+async fn another_payload_is_rejected_in_every_state() {
+    for world in worlds() {
+        let manager = world.manager().await;
+        let call = |key: &str| manager.idempotent(key).fingerprint(&(7, "EUR"));
+        let other = |key: &str| manager.idempotent(key).fingerprint(&(8, "EUR")).wait(LONG);
+        let other_function = |key: &str| call(key).name("refund").wait(LONG);
+        let ok = async |_| Ok::<_, Error>(1);
+
+        call("completed").run(ok).await.expect("it runs");
+        crash(&manager, &call("crashed")).await;
+        let not_stored = call("not stored").run_bytes(async |_| (Completion::NotStored, 1)).await;
+        not_stored.expect("it runs");
+        let failing = async |record: IdempotentRecord| {
+            record.step("a", async || Ok::<_, Error>(1)).await?;
+            Err::<u8, _>(failure())
+        };
+        call("forgotten").run_attached(failing).await.expect_err("it fails");
+        let running = call("running");
+        let (entered, leave) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+        let body = running.run_attached(async |_| {
+            entered.notify_one();
+            leave.notified().await;
+            Ok::<_, Error>(1)
+        });
+        let check = async {
+            entered.notified().await;
+            for key in ["completed", "crashed", "not stored", "forgotten", "running"] {
+                for other in [other(key), other_function(key), manager.idempotent(key)] {
+                    let reused = other.run(ok).await;
+                    assert!(matches!(reused, Err(Error::KeyReused { .. })), "{key}: {reused:?}");
+                }
+            }
+            leave.notify_one();
+        };
+        let (ran, ()) = tokio::join!(body, check);
+        ran.expect("it runs");
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_call_with_another_payload_gets_no_shared_result() {
+    for world in worlds() {
+        let manager = world.manager().await;
+        let call = |amount: u8| manager.idempotent("k").fingerprint(&amount).wait(LONG);
+        let slow = async |_| {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Ok::<_, Error>(1)
+        };
+
+        let (first, same, other) = (call(1), call(1), call(2));
+        let (first, same, other) = tokio::join!(first.run(slow), same.run(slow), other.run(slow));
+
+        assert_eq!((*first.expect("it runs").value(), same.expect("it waits").is_replayed()), (1, true));
+        assert!(matches!(other, Err(Error::KeyReused { .. })), "{other:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_is_forgotten_or_remembered() {
+    #[derive(Debug, serde::Serialize, serde::Deserialize, PartialEq)]
+    enum Problem {
+        Declined,
+        Timeout,
+        Lock(String),
+    }
+    impl From<Error> for Problem {
+        fn from(error: Error) -> Self {
+            Self::Lock(error.to_string())
+        }
+    }
+    for world in worlds() {
+        let manager = world.manager().await;
+        let call =
+            manager.idempotent("k").remember_errors_if(|problem: &Problem| *problem == Problem::Declined);
+        let returning = async |problem| call.run(async move |_| Err::<u8, _>(problem)).await;
+
+        assert_eq!(returning(Problem::Timeout).await, Err(Problem::Timeout), "it is forgotten");
+        assert_eq!(returning(Problem::Declined).await, Err(Problem::Declined), "it is remembered");
+        assert_eq!(returning(Problem::Timeout).await, Err(Problem::Declined), "it is replayed");
+        let status = call.status().await.expect("the store answers").expect("there is a record");
+        assert!(status.is_error() && status.result() == Some(br#""Declined""#), "{status:?}");
+        let plain = manager.idempotent("k").run(async |_| Ok::<u8, Error>(1)).await;
+        assert!(matches!(plain, Err(Error::Undecodable { .. })), "{plain:?}");
+    }
+}
+
+#[tokio::test]
+async fn completed_steps_are_replayed_to_the_next_attempt() {
+    for world in worlds() {
+        let (manager, runs) = (world.manager().await, Runs::default());
+        let call = manager.idempotent("k");
+        let attempt = async |fails: bool| {
+            let runs = runs.clone();
+            call.run(async move |record| {
+                let charge =
+                    async || Ok::<_, Error>(runs.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
+                let charged = record.step("psp", charge).await?;
+                let again = record.step("psp", async || Ok::<_, Error>(9)).await;
+                assert!(matches!(again, Err(Error::Config { .. })), "one name, one step: {again:?}");
+                if fails { Err(failure()) } else { Ok((charged, record.attempt())) }
+            })
+            .await
+        };
+
+        attempt(true).await.expect_err("it fails after its step");
+        let status = call.status().await.expect("the store answers").expect("its step stays");
+        assert_eq!((status.state(), status.steps()), (IdempotencyState::Forgotten, &["psp".to_owned()][..]));
+        let outcome = attempt(false).await.expect("it runs");
+
+        assert_eq!((outcome.into_value(), runs.count()), ((0, 2), 1));
+    }
+}
+
+#[tokio::test]
+async fn a_large_result_is_returned_and_never_run_again() {
+    for world in worlds() {
+        let (manager, runs) = (world.manager().await, Runs::default());
+        let call = manager.idempotent("k");
+        let largest = "x".repeat((64 << 10) - 2);
+
+        let value = largest.clone();
+        call.run(async move |_| Ok::<_, Error>(value)).await.expect("it fits");
+        let again = call.run(async |_| Ok::<_, Error>(String::new())).await.expect("it is replayed");
+        assert_eq!(again.into_value(), largest);
+        let larger = manager.idempotent("larger");
+        let value = format!("{largest}x");
+        let first = larger.run(async move |_| Ok::<_, Error>(value)).await.expect("the caller gets it");
+        assert_eq!(first.into_value().len(), largest.len() + 1);
+        for _ in 0..2 {
+            let later = runs.run(&larger).await;
+            assert!(matches!(later, Err(Error::ResultNotStored { step: None, .. })), "{later:?}");
+        }
+        assert_eq!(runs.count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn the_result_of_another_version_is_not_replayed() {
+    for world in worlds() {
+        let (manager, runs) = (world.manager().await, Runs::default());
+        runs.run(&manager.idempotent("k").version(1)).await.expect("it runs");
+
+        for other in [manager.idempotent("k").version(2), manager.idempotent("k").version(1).result_type("T")]
+        {
+            let later = runs.run(&other).await;
+            assert!(matches!(later, Err(Error::Undecodable { .. })), "{later:?}");
+        }
+        let text = manager.idempotent("k").version(1).run(async |_| Ok::<_, Error>(String::new())).await;
+        assert!(matches!(text, Err(Error::Undecodable { .. })), "{text:?}");
+        assert_eq!(runs.count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_dropped_leaves_an_unknown_outcome() {
+    for world in worlds() {
+        let manager = world.manager().await;
+        let call = manager.idempotent("k").lease(LEASE);
+        crash(&manager, &call).await;
+
+        let later = call.run(async |_| Ok::<_, Error>(1)).await;
+
+        assert!(matches!(later, Err(Error::OutcomeUnknown { .. })), "{later:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_does_not_stop_its_body() {
+    for world in worlds() {
+        let manager = world.manager().await;
+        let (call, leave) = (manager.idempotent("k"), std::sync::Arc::new(tokio::sync::Notify::new()));
+        let left = std::sync::Arc::clone(&leave);
+        let mut first = Box::pin(call.run(async move |_| {
+            left.notified().await;
+            Ok::<_, Error>(1)
+        }));
+        let started = async {
+            while call.status().await.expect("the store answers").is_none() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            _ = &mut first => unreachable!("its body waits"),
+            () = started => {}
+        }
+        // The body has been spawned once the call has seen that it started.
+        for _ in 0..20 {
+            tokio::select! {
+                biased;
+                _ = &mut first => unreachable!("its body waits"),
+                () = tokio::time::sleep(Duration::from_millis(1)) => {}
+            }
+        }
+        drop(first);
+        leave.notify_one();
+
+        let again = call.wait(LONG).run(async |_| Ok::<_, Error>(2)).await.expect("it is replayed");
+
+        assert_eq!((*again.value(), again.is_replayed()), (1, true));
+    }
+}
+
+#[tokio::test]
+async fn the_next_waiting_call_runs_after_an_error() {
+    for world in worlds() {
+        let (one, two, runs) = (world.manager().await, world.manager().await, Runs::default());
+        let first = one.idempotent("k");
+        let failing = first.run(async |_| {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Err::<u32, _>(failure())
+        });
+        let waiting = async {
+            while one.idempotent("k").status().await.expect("the store answers").is_none() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let (same, other) = (one.idempotent("k").wait(LONG), two.idempotent("k").wait(LONG));
+            let calls = [&same, &same, &other, &other].map(|call| runs.run(call));
+            within(LONG, "the waiting calls", futures_util::future::join_all(calls)).await
+        };
+
+        let (failed, waiting) = tokio::join!(failing, waiting);
+
+        failed.expect_err("it fails");
+        let replayed = waiting.into_iter().map(|outcome| outcome.expect("it gets a value"));
+        let (values, replayed): (Vec<_>, Vec<_>) = replayed.unzip();
+        assert_eq!((values, runs.count()), (vec![1; 4], 1));
+        assert_eq!(replayed.iter().filter(|is_replayed| !**is_replayed).count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_operator_resolves_or_forgets_a_crash() {
+    for world in worlds() {
+        let (manager, runs) = (world.manager().await, Runs::default());
+        let (done, undone) = (manager.idempotent("done"), manager.idempotent("undone"));
+        crash(&manager, &done).await;
+        crash(&manager, &undone).await;
+
+        assert!(done.resolve(&41).await.expect("the store answers"));
+        assert!(!done.resolve(&42).await.expect("the store answers"), "there is a result");
+        assert!(undone.forget().await.expect("the store answers"));
+        assert!(!undone.forget().await.expect("the store answers"), "it is gone");
+
+        assert_eq!(runs.run(&done).await.expect("it is replayed"), (41, true));
+        assert_eq!(runs.run(&undone).await.expect("it runs"), (1, false));
+    }
+}

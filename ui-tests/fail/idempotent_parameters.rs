@@ -1,0 +1,36 @@
+//! `#[idempotent]`: names that are no parameters, and a missing key.
+
+use dlock_runtime::{Error, idempotent};
+
+#[idempotent(ttl = "1h")]
+async fn no_key(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[idempotent(key = "charge:<id>", scope = everyone, expiresAfterSeconds = "1h")]
+async fn of_powertools(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[idempotent(key = "charge:<id>", scope = everyone, on_duplicat = skip)]
+async fn misspelled(id: u64) -> Result<(), Error> {
+    let _ = id;
+    Ok(())
+}
+
+#[idempotent(key = "charge:<id>", scope = everyone, timeout = "10s")]
+async fn ambiguous(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[idempotent(key = "charge:<id>", scope = everyone, wait = "10s")]
+async fn of_a_lock(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[idempotent(key = "charge:<id>", scope = everyone, ttl = "1h", ttl = "2h")]
+async fn twice(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+fn main() {}
