@@ -108,16 +108,19 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
     match &*command {
         "inspect" => Ok(Task::Inspect { url, key }),
         "idem get" => Ok(Task::IdemGet { url, key }),
-        "idem resolve" => match (done, has(&["--forget"])) {
-            (Some(json), false) => Ok(Task::IdemDone { url, key, json }),
-            (None, true) => Ok(Task::IdemForget { url, key }),
-            _ => Err(
-                "say what the call has done: `--done JSON` stores its result, `--forget` lets it run again"
-                    .to_owned(),
-            ),
-        },
+        "idem resolve" => resolution(url, key, done, has(&["--forget"])),
         _ if has(&["--yes"]) => Ok(Task::Release { url, key }),
         _ => Err("releasing a lock that is held lets a second holder start: confirm with `--yes`".to_owned()),
+    }
+}
+
+/// Returns the task that resolves a call whose outcome is unknown.
+fn resolution(url: String, key: String, done: Option<String>, forget: bool) -> Result<Task, String> {
+    match (done, forget) {
+        (Some(json), false) => Ok(Task::IdemDone { url, key, json }),
+        (None, true) => Ok(Task::IdemForget { url, key }),
+        _ => Err("say what the call has done: `--done JSON` stores its result, `--forget` lets it run again"
+            .to_owned()),
     }
 }
 
@@ -136,12 +139,12 @@ fn url_and_key(
     mut words: Vec<String>,
     default: Option<String>,
 ) -> Result<(String, String), String> {
-    let option = match command {
+    let options = match command {
         "release" => " --yes",
         "idem resolve" => " --done JSON",
         _ => "",
     };
-    let usage = format!("dlock {command} URL KEY{option}");
+    let usage = format!("dlock {command} URL KEY{options}");
     // A URL is not a key: the key is missing, and printing it would show the password.
     let (key, typed) = match (words.pop(), words.pop()) {
         _ if !words.is_empty() => {
@@ -173,6 +176,7 @@ fn no_command(word: &str) -> String {
             "release URL KEY --yes"
         }
         "version" => "--version",
+        word if word.starts_with("idem") => "idem get URL KEY` or `dlock idem resolve URL KEY --done JSON",
         _ if is_url(word) => return format!("the command comes before the URL: write {COMMANDS}"),
         _ => return format!("there is no such command: write {COMMANDS}"),
     };
@@ -355,7 +359,9 @@ mod tests {
             ("release redis://h key", "`--yes`"),
             ("idem", "no such command"),
             ("idem hunter2 redis://h key", "no such command"),
+            ("idem resolv redis://h key", "`dlock idem resolve URL KEY --done JSON`"),
             ("idem get redis://h", "a key is missing: write `dlock idem get URL KEY`"),
+            ("idem get key", "URL is missing"),
             ("idem get redis://h key --done 1", "no option `--done`"),
             ("idem resolve redis://h key", "`--done JSON`"),
             ("idem resolve redis://h key --done", "no value"),

@@ -5,8 +5,8 @@
 //! | `http` | behavior of every HTTP service: one suite, which runs on each framework |
 //! | `axum`, `actix` | handlers in typical style of that framework, and its specifics |
 //! | `tonic` | the same for a service over gRPC |
-//! | `shutdown` | the two orders of shutting down a service |
 //! | `lock_layer` | `LockLayer` around services of axum, hyper, and tonic |
+//! | `shutdown` | the two orders of shutting down a service |
 //! | `visit` | handler bodies under the control of a test |
 
 mod actix;
