@@ -36,7 +36,7 @@
 //! | write keys | [`docs::keys`], [`KeyPart`] |
 //! | wait for a lock, or fail at once | [`docs::waiting`] |
 //! | change a lease or a wait without a rebuild | [`docs::operating`], [`Builder::overrides`] |
-//! | acquire two locks, elect a leader, or lock in blocking code | [`docs::recipes`] |
+//! | acquire two locks, or lock in blocking code | [`docs::recipes`] |
 //! | know the cost of a lock | [`docs::performance`] |
 //! | see the evidence for the guarantees, and the threat model | [`docs::proof`], [`docs::threats`] |
 //! | share locks with services in other languages | [`docs::fleets`], [`Layout`] |
@@ -57,10 +57,10 @@
 //! - `axum`: [`Error`] is a response of axum 0.8, and its extractors can be parts of a key: `Path`,
 //!   `Query`, `Json`, `Form`, `Extension`, `State`.
 //! - `actix`: the same for actix-web 4: `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData`.
-//! - `scheduled`: jobs that run once per tick in the fleet: `#[scheduled]`, `LockManager::job`, and
-//!   `scheduled::Jobs`.
 //! - `tonic`: [`Error`] converts into a `Status` of tonic 0.14.
 //! - `idempotent`: `#[idempotent]` and `LockManager::idempotent`, calls that are safe to repeat.
+//! - `scheduled`: jobs that run once per tick in the fleet: `#[scheduled]`, `LockManager::job`, and
+//!   `scheduled::Jobs`.
 //! - `tower`: [`tower::LockLayer`], for services of axum 0.8, hyper 1, and tonic 0.14; with
 //!   `idempotent` also [`tower::IdempotencyLayer`].
 //! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss, and outages on
