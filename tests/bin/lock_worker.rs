@@ -71,7 +71,7 @@ impl Worker {
             }
             ["lead", name, lease] => self.lead(name, millis(lease)).await,
             ["resign", name] => {
-                tell("resigned", name, self.manager.leader(name).resign().await.map(|()| String::new()))
+                tell("resigned", name, self.manager.leader(name).resign().await.map(|()| String::new()));
             }
             ["timer", name, ticks] => self.timer(name, ticks.parse().expect("a number")).await,
             ["runner", name, lease, on_crash] => self.runner(name, millis(lease), on_crash).await,
