@@ -109,10 +109,7 @@ pub(crate) trait Backend: Debug + Send + Sync {
 
     /// Returns `true` if the backend runs [`Command::Call`]. Several servers that vote have no
     /// order of operations on one key, so they do not.
-    #[cfg_attr(
-        not(feature = "idempotent"),
-        expect(dead_code, reason = "used by features that are not locks")
-    )]
+    #[allow(dead_code, reason = "used by features that are not locks")]
     fn runs_calls(&self) -> bool {
         true
     }
