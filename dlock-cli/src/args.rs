@@ -51,9 +51,8 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
     }
     let allowed: &[&str] = match &*command {
         "doctor" => &["--json"],
-        "inspect" => &[],
+        "inspect" | "idem get" => &[],
         "release" => &["--yes"],
-        "idem get" => &[],
         "idem resolve" => &["--forget"],
         "help" => return Ok(Task::Help),
         // It may be a URL with a password.
