@@ -1,5 +1,6 @@
 //! The records of idempotent calls.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ fn shown(key: &LockKey, status: &IdempotencyStatus) -> String {
         _ => "returned an error, and its completed steps are stored".to_owned(),
     };
     let mut text = format!("`{key}` {state}\n");
-    let mut line = |name: &str, value: &str| text.push_str(&format!("  {name}: {value}\n"));
+    let mut line = |name: &str, value: &str| _ = writeln!(text, "  {name}: {value}"); // to a string
     line("attempt", &status.attempt().to_string());
     if let Some(holder) = status.holder() {
         line("manager", holder);

@@ -80,7 +80,7 @@ impl Worker {
         let (end, key_of_body, file) = (self.body(key), key.to_owned(), self.file.clone());
         let ended = call
             .run(move |record: IdempotentRecord| async move {
-                charge(&file, "body");
+                charge(&file, &format!("body {key_of_body}"));
                 say("entered", &key_of_body, &record.attempt().to_string());
                 end.notified().await;
                 Ok::<_, Error>(format!("{}:{}", std::process::id(), record.attempt()))

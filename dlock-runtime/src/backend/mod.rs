@@ -109,6 +109,7 @@ pub(crate) trait Backend: Debug + Send + Sync {
 
     /// Returns `true` if the backend runs [`Command::Call`]. Several servers that vote have no
     /// order of operations on one key, so they do not.
+    #[allow(dead_code, reason = "used by features that are not locks")]
     fn runs_calls(&self) -> bool {
         true
     }

@@ -23,6 +23,8 @@ const STEPS: usize = 2;
 /// The time after which a call treats a reply as missing.
 const TIMEOUT: u64 = 60;
 const END: u64 = 6_000;
+/// The number of schedules in which everything of interest happens.
+const FULL_SIZE: u64 = 5_000;
 
 /// What a random choice is about.
 #[derive(Clone, Copy)]
@@ -469,10 +471,11 @@ fn run_schedules(count: u64) -> [u64; 6] {
 #[test]
 fn random_schedules_keep_the_invariants() {
     let seeds = std::env::var("DLOCK_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    let coverage = run_schedules(seeds.unwrap_or(5_000));
+    let seeds = seeds.unwrap_or(FULL_SIZE);
+    let coverage = run_schedules(seeds);
 
     for (name, times) in COVERED.iter().zip(coverage) {
         println!("{name}: {times}");
-        assert!(times >= 10, "{name}: {times} times");
+        assert!(times >= 10 || seeds < FULL_SIZE, "{name}: {times} times");
     }
 }
