@@ -335,7 +335,7 @@ async fn a_caller_that_hangs_up_leaves_an_unknown_outcome_if_attached() {
             let (entered, _) = oneshot::channel();
             match with_manager(manager.clone(), attached(&7, entered)).await {
                 Err(error) if error == dlock("InProgress") => {
-                    tokio::time::sleep(Duration::from_millis(20)).await
+                    tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 result => return result,
             }

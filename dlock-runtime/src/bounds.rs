@@ -49,6 +49,9 @@ pub(crate) fn written(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::idempotency::{
+        LONGEST_RESULT, LONGEST_STEP_NAME, LONGEST_STEPS, MAX_STEPS, MAX_WAITING_PROCESSES,
+    };
 
     #[test]
     fn the_guide_lists_the_bounds_of_a_lock() {
@@ -56,6 +59,12 @@ mod tests {
         assert_listed("waiters in the server's queue", &written(MAX_WAITERS));
         assert_listed("value that is read", &format!("{} bytes", written(LONGEST_VALUE)));
         assert_listed("name, with its namespace", &format!("{} bytes", written(LONGEST_NAME)));
+        assert_listed("processes that wait for one idempotent call", &written(MAX_WAITING_PROCESSES));
+        let (result, steps) =
+            (format!("{} KiB", LONGEST_RESULT >> 10), format!("{} MiB", LONGEST_STEPS >> 20));
+        assert_listed("stored result of an idempotent call", &result);
+        let names = format!("{MAX_STEPS}, names of {LONGEST_STEP_NAME} bytes, stored results of {steps}");
+        assert_listed("steps of an idempotent call", &names);
         assert_listed("fencing token", "2⁵³ - 1; with `layout=redisson` 2⁶³ - 1");
         assert_eq!((LAST_FENCE, LAST_FENCE_OF_REDISSON), (9_007_199_254_740_991, 9_223_372_036_854_775_807));
     }

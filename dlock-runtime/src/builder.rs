@@ -9,13 +9,13 @@ use crate::config::certificates::Certificates;
 #[cfg(feature = "tls")]
 use crate::config::certificates::Pem;
 use crate::config::config;
+#[cfg(feature = "idempotent")]
+use crate::config::fingerprint_secrets::FingerprintSecrets;
 use crate::config::quorum::QuorumEndpoint;
 use crate::config::url::{self, ConnectSpec, Endpoint};
 use crate::credentials::{Credentials, CredentialsProvider};
 use crate::doctor::{self, Report};
 use crate::error::Result;
-#[cfg(feature = "idempotent")]
-use crate::idempotent::FingerprintSecrets;
 use crate::layout::{Layout, Publish};
 use crate::manager::LockManager;
 

@@ -306,9 +306,9 @@ impl Error {
 
     /// Returns the HTTP status for the reply of a service.
     ///
-    /// It is 409 for contention and for a call in progress, 422 for an idempotency key that was used
-    /// for another call, 503 if the server is unavailable or the manager is shut down, 400 for an
-    /// invalid key, and 500 for all other errors.
+    /// It is 409 for contention and for a call in progress, 422 for an idempotency key that was
+    /// used for another call, 503 if the server is unavailable or the manager is shut down, 400 for
+    /// an invalid key, and 500 for all other errors.
     #[must_use]
     pub fn http_status(&self) -> u16 {
         match self {

@@ -8,12 +8,14 @@ use crate::backend::memory::MemoryStore;
 use crate::backend::redis;
 use crate::builder::Builder;
 use crate::config::Settings;
+#[cfg(feature = "idempotent")]
+use crate::config::fingerprint_secrets::FingerprintSecrets;
 use crate::config::url::{ConnectSpec, Endpoint};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::guard::{answered, usable};
 #[cfg(feature = "idempotent")]
-use crate::idempotent::{Duplicates, FingerprintSecrets};
+use crate::idempotent::duplicates::Duplicates;
 use crate::key::IntoLockKey;
 use crate::lock::Lock;
 use crate::lock_info::LockInfo;

@@ -162,6 +162,27 @@ async fn an_outage_at_the_start_gets_retry_after() {
 }
 
 #[tokio::test]
+async fn an_outage_at_the_end_still_answers_the_caller() {
+    let mut redis = RedisServer::start();
+    let shop = Shop::start(&redis.url(), |layer| layer).await;
+    let first = tokio::spawn({
+        let request = crate::shop::post("/gate/1", "k").body(Body::empty()).expect("a request");
+        let shop = shop.clone();
+        async move { shop.send(request).await }
+    });
+    shop.counters.entered.notified().await;
+
+    redis.kill();
+    shop.counters.gate.open();
+    let first = within(LIMIT, "the caller is answered", first).await.expect("no panic");
+    let retry = crate::shop::post("/gate/1", "k").body(Body::empty()).expect("a request");
+    let retry = shop.send(retry).await;
+
+    assert_eq!((first.status, &first.body), (201, &Bytes::from("order 1, run 1")));
+    assert_eq!((retry.status, shop.counters.runs()), (503, 1), "it does not run again");
+}
+
+#[tokio::test]
 async fn the_handler_finds_its_record() {
     let world = World::in_memory();
     let handler = async |State(counters): State<Counters>, request: Request| {

@@ -328,6 +328,23 @@ async fn other_methods_are_covered_if_listed() {
     assert_eq!(shop.counters.runs(), 3);
 }
 
+#[tokio::test]
+async fn a_refused_payload_leaves_the_stored_response() {
+    let redis = RedisServer::start();
+    for url in [World::in_memory().url(), &redis.url()] {
+        let shop = Shop::start(url, |layer| layer).await;
+        let first = shop.send(to("/orders/1").request()).await;
+
+        let refused = shop.send(to("/orders/1").body("b").request()).await;
+        let again = shop.send(to("/orders/1").request()).await;
+        let refused_again = shop.send(to("/orders/1").body("b").request()).await;
+
+        assert_eq!((refused.status, refused_again.status), (422, 422), "{url}");
+        assert!(again.is_replayed() && again.body == first.body, "{url}");
+        assert_eq!(shop.counters.runs(), 1, "{url}");
+    }
+}
+
 /// Every request while the first one runs.
 #[tokio::test]
 async fn a_running_request_refuses_its_duplicates() {

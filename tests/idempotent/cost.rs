@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
-use dlock_tests::{RedisServer, within};
+use dlock_tests::resp::Reply;
+use dlock_tests::{Moment, RedisServer, within};
 
 use super::{LONG, Runs, server};
 
@@ -78,4 +79,46 @@ async fn duplicates_of_a_local_call_cost_nothing() {
 
     assert!(outcomes.into_iter().all(|outcome| outcome.is_ok_and(|(value, _)| value == 1)));
     assert_eq!((runs.count(), scripts(&server) - before), (1, 2));
+}
+
+#[tokio::test]
+async fn forged_messages_cause_a_bounded_rate_of_questions() {
+    let server = server();
+    let (one, two) = (manager(&server).await, manager(&server).await);
+    let (entered, leave) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+    let call = one.idempotent("k");
+    let first = call.run_attached(async |_| {
+        entered.notify_one();
+        leave.notified().await;
+        Ok::<_, Error>(7)
+    });
+    let waiting = two.idempotent("k").wait(LONG);
+    let flood = async {
+        entered.notified().await;
+        let before = scripts(&server);
+        while scripts(&server) == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let Reply::List(channels) = server.call(&["PUBSUB", "CHANNELS", "dlock:grant:*"]) else {
+            panic!("channels are a list")
+        };
+        let (start, before) = (Moment::now(), scripts(&server));
+        let mut messages = 0;
+        while start.elapsed() < Duration::from_millis(300) {
+            for channel in channels.iter().filter_map(Reply::text) {
+                server.call(&["PUBLISH", channel, "changed|dlock:k##idem"]);
+                messages += 1;
+            }
+            tokio::time::sleep(Duration::from_micros(100)).await;
+        }
+        let (took, asked) = (start.elapsed(), scripts(&server) - before);
+        leave.notify_one();
+        (took, asked, messages)
+    };
+    let (_, again, (took, asked, messages)) =
+        tokio::join!(first, waiting.run(async |_| Ok::<_, Error>(8)), flood);
+
+    assert_eq!(again.expect("it is replayed").into_value(), 7);
+    let most = u64::try_from(took.as_millis()).expect("it is short") / 5 + 2;
+    assert!((1..=most).contains(&asked), "{messages} messages in {took:?} cause {asked} questions");
 }

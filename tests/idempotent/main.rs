@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dlock_runtime::{Error, Idempotent, LockKey, LockManager};
+use dlock_runtime::{Error, Idempotent, LockKey};
 use dlock_tests::world::World;
 use dlock_tests::{RedisServer, acl};
+use tokio::sync::Notify;
 
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(60);
@@ -59,21 +60,19 @@ impl Runs {
     }
 }
 
-/// Leaves `key` behind as a crash does: the lease of its attempt is over, and there is no result.
-async fn crash(manager: &LockManager, call: &Idempotent) {
-    let body = std::future::pending::<Result<u32, Error>>;
-    let attempt = call.clone().lease(Duration::from_millis(100));
-    let mut attempt = Box::pin(attempt.run_attached(async |_record| body().await));
-    let started = async {
-        while call.status().await.expect("the store answers").is_none() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
+/// Leaves a record behind as a crash does: the lease of its attempt is over, and there is no
+/// result.
+async fn crash(call: &Idempotent) {
+    let entered = Notify::new();
+    let call = call.clone().lease(Duration::from_millis(100));
+    let mut attempt = Box::pin(call.run_attached(async |_record| {
+        entered.notify_one();
+        std::future::pending::<Result<u32, Error>>().await
+    }));
     tokio::select! {
         _ = &mut attempt => unreachable!("its body is pending"),
-        () = started => {}
+        () = entered.notified() => {}
     }
     drop(attempt);
-    let _ = manager;
     tokio::time::sleep(Duration::from_millis(120)).await;
 }

@@ -108,10 +108,10 @@ async fn an_outage_at_the_start_runs_the_body_only_on_demand() {
 #[tokio::test]
 async fn a_lost_lease_stops_a_body_that_may_rerun() {
     let server = server();
-    let proxy = Proxy::in_front_of(&server);
-    let cut = LockManager::connect(&proxy.url_with("?response_timeout=200ms")).await.expect("it connects");
     for (key, on_crash) in [("rerun", OnCrash::Rerun), ("resume", OnCrash::Resume)] {
-        let call = cut.idempotent(key).lease(LEASE).on_crash(on_crash);
+        let proxy = Proxy::in_front_of(&server);
+        let cut = LockManager::connect(&proxy.url_with("?response_timeout=200ms")).await;
+        let call = cut.expect("it connects").idempotent(key).lease(LEASE).on_crash(on_crash);
         let lost = call.run_attached(async |record| {
             proxy.black_hole();
             tokio::time::sleep(4 * LEASE).await;

@@ -85,7 +85,9 @@ async fn a_frozen_holder_overwrites_nothing() {
             assert_eq!(replayed, format!("{}:1 replayed", frozen.pid()), "the late result counts");
         } else {
             assert_eq!(second_ended, format!("{}:2 ran", second.pid()));
-            assert!(late.starts_with("Lost"), "{late}");
+            // A poll of the body that began before the freeze may complete it.
+            let is_own = late == format!("{}:1 ran", frozen.pid());
+            assert!(late.starts_with("Lost") || is_own, "{late}");
             assert_eq!(replayed, format!("{}:2 replayed", second.pid()));
         }
     }

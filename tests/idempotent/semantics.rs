@@ -1,10 +1,12 @@
 //! The table of semantics, in memory and over Redis.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_runtime::Error;
 use dlock_runtime::idempotent::{Completion, IdempotencyState, IdempotentRecord, OnCrash};
 use dlock_tests::within;
+use tokio::sync::Notify;
 
 use super::{LEASE, LONG, Runs, crash, failure, worlds};
 
@@ -24,7 +26,7 @@ async fn a_duplicate_gets_the_result_of_the_first_call() {
 async fn a_duplicate_of_a_running_call_is_rejected_or_waits() {
     for world in worlds() {
         let (one, two, runs) = (world.manager().await, world.manager().await, Runs::default());
-        let (entered, leave) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+        let (entered, leave) = (Notify::new(), Notify::new());
         let call = one.idempotent("k");
         let first = call.run_attached(async |_| {
             entered.notify_one();
@@ -60,7 +62,7 @@ async fn a_crash_is_remembered_until_its_policy_applies() {
             [("fail", OnCrash::Fail), ("rerun", OnCrash::Rerun), ("resume", OnCrash::Resume)]
         {
             let call = manager.idempotent(key).on_crash(on_crash);
-            crash(&manager, &call).await;
+            crash(&call).await;
             let status = call.status().await.expect("the store answers").expect("it is remembered");
             assert_eq!((status.state(), status.attempt()), (IdempotencyState::OutcomeUnknown, 1));
 
@@ -87,7 +89,7 @@ async fn another_payload_is_rejected_in_every_state() {
         let ok = async |_| Ok::<_, Error>(1);
 
         call("completed").run(ok).await.expect("it runs");
-        crash(&manager, &call("crashed")).await;
+        crash(&call("crashed")).await;
         let not_stored = call("not stored").run_bytes(async |_| (Completion::NotStored, 1)).await;
         not_stored.expect("it runs");
         let failing = async |record: IdempotentRecord| {
@@ -96,7 +98,7 @@ async fn another_payload_is_rejected_in_every_state() {
         };
         call("forgotten").run_attached(failing).await.expect_err("it fails");
         let running = call("running");
-        let (entered, leave) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+        let (entered, leave) = (Notify::new(), Notify::new());
         let body = running.run_attached(async |_| {
             entered.notify_one();
             leave.notified().await;
@@ -236,7 +238,7 @@ async fn a_body_that_is_dropped_leaves_an_unknown_outcome() {
     for world in worlds() {
         let manager = world.manager().await;
         let call = manager.idempotent("k").lease(LEASE);
-        crash(&manager, &call).await;
+        crash(&call).await;
 
         let later = call.run(async |_| Ok::<_, Error>(1)).await;
 
@@ -248,28 +250,17 @@ async fn a_body_that_is_dropped_leaves_an_unknown_outcome() {
 async fn a_caller_that_hangs_up_does_not_stop_its_body() {
     for world in worlds() {
         let manager = world.manager().await;
-        let (call, leave) = (manager.idempotent("k"), std::sync::Arc::new(tokio::sync::Notify::new()));
-        let left = std::sync::Arc::clone(&leave);
+        let call = manager.idempotent("k");
+        let (entered, leave) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (has_entered, may_leave) = (Arc::clone(&entered), Arc::clone(&leave));
         let mut first = Box::pin(call.run(async move |_| {
-            left.notified().await;
+            has_entered.notify_one();
+            may_leave.notified().await;
             Ok::<_, Error>(1)
         }));
-        let started = async {
-            while call.status().await.expect("the store answers").is_none() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
         tokio::select! {
             _ = &mut first => unreachable!("its body waits"),
-            () = started => {}
-        }
-        // The body has been spawned once the call has seen that it started.
-        for _ in 0..20 {
-            tokio::select! {
-                biased;
-                _ = &mut first => unreachable!("its body waits"),
-                () = tokio::time::sleep(Duration::from_millis(1)) => {}
-            }
+            () = entered.notified() => {}
         }
         drop(first);
         leave.notify_one();
@@ -313,8 +304,8 @@ async fn an_operator_resolves_or_forgets_a_crash() {
     for world in worlds() {
         let (manager, runs) = (world.manager().await, Runs::default());
         let (done, undone) = (manager.idempotent("done"), manager.idempotent("undone"));
-        crash(&manager, &done).await;
-        crash(&manager, &undone).await;
+        crash(&done).await;
+        crash(&undone).await;
 
         assert!(done.resolve(&41).await.expect("the store answers"));
         assert!(!done.resolve(&42).await.expect("the store answers"), "there is a result");

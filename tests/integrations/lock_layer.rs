@@ -283,7 +283,7 @@ async fn a_call_of_tonic_gets_the_status_of_the_error() {
 async fn a_stream_of_tonic_holds_the_lock_to_its_end() {
     let world = World::in_memory();
     let mut health = HealthOverGrpc::start(world.url()).await;
-    let request = health.request("7");
+    let request = HealthOverGrpc::request("7");
     let mut stream = health.client().watch(request).await.expect("the lock is free").into_inner();
     let visit = health.visits.next().await;
 
@@ -321,7 +321,7 @@ impl HealthOverGrpc {
         HealthClient::new(Endpoint::from_shared(self.url.clone()).expect("a URL").connect_lazy())
     }
 
-    fn request(&self, order: &str) -> tonic::Request<HealthCheckRequest> {
+    fn request(order: &str) -> tonic::Request<HealthCheckRequest> {
         let mut request = tonic::Request::new(HealthCheckRequest { service: String::new() });
         if !order.is_empty() {
             request.metadata_mut().insert("x-order", order.parse().expect("a metadata value"));
@@ -330,7 +330,7 @@ impl HealthOverGrpc {
     }
 
     fn check(&self, order: &str) -> impl Future<Output = Result<HealthCheckResponse, Status>> + use<> {
-        let (mut client, request) = (self.client(), self.request(order));
+        let (mut client, request) = (self.client(), Self::request(order));
         async move { client.check(request).await.map(tonic::Response::into_inner) }
     }
 }

@@ -30,7 +30,8 @@ pub fn documented_for_redisson() -> impl Iterator<Item = &'static str> {
 
 /// Returns the additional rules of the lock user for deployments of several servers.
 ///
-/// `who` is one of [`WITH_ACKS`], [`WITH_RECORDS`], [`IN_A_QUORUM`], [`BEHIND_SENTINELS`], and [`IN_A_CLUSTER`].
+/// `who` is one of [`WITH_ACKS`], [`WITH_RECORDS`], [`IN_A_QUORUM`], [`BEHIND_SENTINELS`], and
+/// [`IN_A_CLUSTER`].
 ///
 /// # Panics
 ///

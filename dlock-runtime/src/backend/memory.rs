@@ -31,7 +31,7 @@ use crate::protocol::foreign_clients::Grant;
 use crate::protocol::record::Record;
 use crate::sync::lock;
 #[cfg(all(feature = "idempotent", feature = "testing"))]
-use crate::testing::CrashPoint;
+use crate::testing::crash_point::CrashPoint;
 #[cfg(feature = "testing")]
 use crate::testing::recorder::Recorder;
 use crate::timer::Timer;

@@ -41,7 +41,7 @@ use crate::key::Name;
 use crate::protocol::command::Command;
 use crate::protocol::deadline::BootInstant;
 #[cfg(all(feature = "idempotent", feature = "testing"))]
-use crate::testing::CrashPoint;
+use crate::testing::crash_point::CrashPoint;
 use crate::timer;
 use crate::token::Token;
 
@@ -107,8 +107,8 @@ pub(crate) trait Backend: Debug + Send + Sync {
     #[cfg(feature = "testing")]
     fn on_acquired(&self, _key: &Name) {}
 
-    /// Returns `true` if the backend runs [`Command::Call`]. Several servers that vote have no order
-    /// of operations on one key, so they do not.
+    /// Returns `true` if the backend runs [`Command::Call`]. Several servers that vote have no
+    /// order of operations on one key, so they do not.
     fn runs_calls(&self) -> bool {
         true
     }

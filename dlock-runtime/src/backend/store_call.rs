@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use sha1::{Digest, Sha1};
 
-use crate::protocol::command::ScriptReply;
+use crate::protocol::script_reply::ScriptReply;
 
 /// An operation on one key.
 ///

@@ -7,6 +7,8 @@ pub(crate) mod certificate_reader;
 pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod duration;
+#[cfg(feature = "idempotent")]
+pub(crate) mod fingerprint_secrets;
 mod hosts;
 pub(crate) mod node_spec;
 pub(crate) mod quorum;
@@ -20,11 +22,11 @@ mod url_parts;
 use std::time::Duration;
 
 use crate::config::certificates::Certificates;
+#[cfg(feature = "idempotent")]
+use crate::config::fingerprint_secrets::FingerprintSecrets;
 use crate::credentials::CredentialsProvider;
 use crate::error::Result;
 pub(crate) use crate::error::config;
-#[cfg(feature = "idempotent")]
-use crate::idempotent::FingerprintSecrets;
 use crate::layout::{Layout, Publish};
 use crate::options::checked_lease;
 use crate::protocol::ProtocolConfig;

@@ -21,11 +21,12 @@
 //! | `shard`, `key_table` | the states of all keys |
 //! | `renewal_throttle` | the bound on renewals in flight |
 //! | `effects` | what runs once no lock is held |
-//! | `store_calls` | operations of features that are not locks |
+//! | `store_calls`, `call` | operations of features that are not locks: their state, and how they are sent |
 
 pub(crate) mod acquire_future;
 pub(crate) mod acquisition;
 mod atomic_deadline;
+mod call;
 pub(crate) mod effects;
 pub(crate) mod hold_guard;
 #[cfg(any(dlock_loom, dlock_shuttle))]
@@ -103,7 +104,7 @@ pub(crate) struct Engine {
     pub(crate) event_limits: EventLimits,
     used_namespaces: UsedNamespaces,
     /// The calls of features that are not locks.
-    pub(crate) calls: StoreCalls,
+    pub(crate) calls: Arc<StoreCalls>,
 }
 
 impl Engine {
@@ -132,7 +133,7 @@ impl Engine {
             background_releases: BackgroundReleaseLimit::default(),
             event_limits: EventLimits::default(),
             used_namespaces: UsedNamespaces::default(),
-            calls: StoreCalls::default(),
+            calls: Arc::default(),
         }
     }
 

@@ -22,7 +22,8 @@ use crate::protocol::idempotency::{LONGEST_RESULT, LONGEST_STEP_NAME, LONGEST_ST
 use crate::sync::lock;
 use crate::telemetry;
 #[cfg(feature = "testing")]
-use crate::testing::CrashPoint;
+use crate::testing::crash_point::CrashPoint;
+use crate::timer::Timer;
 use crate::token::Token;
 
 /// The terms of a record: how long it is leased and stored, how large it is, and what a crash does.
@@ -191,8 +192,7 @@ impl Attempt {
     /// Renews the lease from now on, until the renewal is ended or the attempt is dropped.
     pub(super) fn start_renewal(self: &Arc<Self>) {
         let (attempt, ended) = (Arc::downgrade(self), Arc::clone(&self.renewal_ended));
-        let (engine, interval) = (Arc::downgrade(self.engine()), self.terms.lease / 3);
-        self.engine().backend.spawn(Box::pin(renew(attempt, engine, ended, interval)));
+        self.engine().backend.spawn(Box::pin(renew(attempt, ended, self.terms.lease / 3)));
     }
 
     /// Renews the lease once. Returns the pause before the next renewal; `None` if the record is
@@ -318,13 +318,12 @@ impl Attempt {
 }
 
 /// Renews the lease of `attempt`. Holds nothing alive while it sleeps.
-async fn renew(attempt: Weak<Attempt>, engine: Weak<Engine>, ended: Arc<Notify>, mut pause: Duration) {
+async fn renew(attempt: Weak<Attempt>, ended: Arc<Notify>, mut pause: Duration) {
     loop {
-        let Some(sleep) = engine.upgrade().map(|engine| engine.backend.sleep(pause)) else { return };
         tokio::select! {
             biased;
             () = ended.notified() => return,
-            () = sleep => {}
+            () = Timer::new(pause) => {}
         }
         let Some(attempt) = attempt.upgrade() else { return };
         match attempt.renew_once().await {

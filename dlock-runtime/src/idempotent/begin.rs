@@ -1,5 +1,6 @@
 //! How a call starts, replays, waits, or is rejected.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,6 @@ use crate::config::config;
 use crate::engine::Engine;
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, Result};
-use crate::idempotent::Idempotent;
 use crate::idempotent::attempt::{Attempt, RecordTerms, millis};
 use crate::idempotent::execution::Execution;
 use crate::idempotent::operation::{RecordOperation, decode};
@@ -26,7 +26,7 @@ use crate::token::Token;
 #[derive(Debug)]
 pub(super) enum Begun {
     /// Its body runs.
-    Started(Execution),
+    Started(Box<Execution>),
     /// It gets a stored result.
     Replayed { bytes: Vec<u8>, is_error: bool },
 }
@@ -34,14 +34,14 @@ pub(super) enum Begun {
 /// The reply to one question to the store.
 #[derive(Debug)]
 pub(super) enum Asked {
-    Started(Execution),
+    Started(Box<Execution>),
     /// The record of this or another call.
     Found(IdempotencyReply),
 }
 
 /// A call that has not begun.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct PendingCall {
     pub(super) manager: LockManager,
     pub(super) key: LockKey,
     pub(super) record: Name,
@@ -50,39 +50,37 @@ pub(super) struct Call {
     previous_fingerprint: String,
 }
 
-impl<P> Idempotent<P> {
-    /// Begins the call.
-    ///
-    /// # Errors
-    ///
-    /// As [`run_bytes`](Self::run_bytes).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call leaves no record.
-    pub(super) async fn begin(&self) -> Result<Begun> {
-        let call = Call::new(&self.manager, self.key.clone()?, &self.options)?;
-        let begun = match self.options.wait {
-            _ if !self.options.is_recorded => Ok(Begun::Started(call.without_record())),
-            None => call.ask(None).await.and_then(|asked| match asked {
-                Asked::Started(execution) => Ok(Begun::Started(execution)),
-                Asked::Found(reply) => call.decide(&reply),
-            }),
-            Some(wait) => call.wait(wait).await,
-        };
-        let begun = match begun {
-            Err(error @ Error::Unavailable { .. }) if self.options.on_unavailable == OnUnavailable::Run => {
-                telemetry::ran_without_record(&call.key, &error);
-                Ok(Begun::Started(call.without_record()))
-            }
-            begun => begun,
-        };
-        telemetry::idempotent_begun(begun.as_ref().map(|begun| matches!(begun, Begun::Replayed { .. })));
-        begun
-    }
+/// Begins the call of `key`.
+///
+/// # Errors
+///
+/// As [`run_bytes`](crate::Idempotent::run_bytes).
+///
+/// # Cancel safety
+///
+/// If the future is dropped, the call leaves no record.
+pub(super) async fn begin(manager: &LockManager, key: LockKey, options: &IdempotentOptions) -> Result<Begun> {
+    let call = PendingCall::new(manager, key, options)?;
+    let begun = match options.wait {
+        _ if !options.is_recorded => Ok(Begun::Started(Box::new(call.without_record()))),
+        None => call.ask(None).await.and_then(|asked| match asked {
+            Asked::Started(execution) => Ok(Begun::Started(execution)),
+            Asked::Found(reply) => call.decide(&reply),
+        }),
+        Some(wait) => call.wait(wait).await,
+    };
+    let begun = match begun {
+        Err(error @ Error::Unavailable { .. }) if options.on_unavailable == OnUnavailable::Run => {
+            telemetry::ran_without_record(&call.key, &error);
+            Ok(Begun::Started(Box::new(call.without_record())))
+        }
+        begun => begun,
+    };
+    telemetry::idempotent_begun(begun.as_ref().map(|begun| matches!(begun, Begun::Replayed { .. })));
+    begun
 }
 
-impl Call {
+impl PendingCall {
     /// Checks the options of a call.
     ///
     /// # Errors
@@ -145,7 +143,7 @@ impl Call {
                     let of = (&self.key, &self.record);
                     let attempt = Attempt::new(&self.manager, of, token, self.terms, sent, (attempt, steps));
                     undo.disarm();
-                    Ok(Asked::Started(Execution::new(attempt, self.identity.clone())))
+                    Ok(Asked::Started(Box::new(Execution::new(attempt, self.identity.clone()))))
                 }
                 Some(found) => {
                     undo.disarm();
@@ -196,14 +194,14 @@ impl Call {
         let engine = self.manager.engine();
         let (token, sent) = (engine.tokens.next(), engine.now());
         let of = (&self.key, &self.record);
-        let attempt = Attempt::new(&self.manager, of, token, self.terms, sent, (1, Default::default()));
+        let attempt = Attempt::new(&self.manager, of, token, self.terms, sent, (1, BTreeMap::new()));
         Execution::new(attempt.without_record(), self.identity.clone())
     }
 }
 
 /// Undoes a start whose reply is missing.
 struct UndoBegin<'a> {
-    call: &'a Call,
+    call: &'a PendingCall,
     token: Token,
     is_armed: bool,
 }
@@ -251,7 +249,8 @@ fn undo(engine: &Arc<Engine>, record: &Name, operation: Arc<dyn StoreOperation>,
 ///
 /// # Errors
 ///
-/// [`Error::Config`] over a quorum; [`Error::Shutdown`]; [`Error::Unavailable`] in a forked process.
+/// [`Error::Config`] over a quorum; [`Error::Shutdown`]; [`Error::Unavailable`] in a forked
+/// process.
 pub(super) fn check_manager(manager: &LockManager, key: &LockKey) -> Result<()> {
     let engine = manager.engine();
     engine.in_own_process(Some(key))?;

@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
-use crate::idempotent::outcome::{Completion, decoded};
+use crate::idempotent::json::decoded;
+use crate::idempotent::outcome::Completion;
 use crate::key::LockKey;
 
 /// Decides which errors of a body are stored and replayed.
@@ -66,6 +67,25 @@ impl<E: Serialize + DeserializeOwned, F: Fn(&E) -> bool> ErrorPolicy<E> for Reme
 
     fn decode(&self, bytes: &[u8], key: &LockKey) -> Result<E> {
         decoded(bytes, key)
+    }
+}
+
+/// Returns what to store for the result of a body, and the result.
+pub(super) fn to_store<T: Serialize, E>(
+    result: Result<T, E>,
+    errors: &impl ErrorPolicy<E>,
+) -> (Completion, Result<T, E>) {
+    (completion(result.as_ref(), errors), result)
+}
+
+/// Returns what to store for the result of a body.
+pub(crate) fn completion<T: Serialize, E>(
+    result: Result<&T, &E>,
+    errors: &impl ErrorPolicy<E>,
+) -> Completion {
+    match result {
+        Ok(value) => serde_json::to_vec(value).map_or(Completion::NotStored, Completion::Store),
+        Err(error) => errors.completion(error),
     }
 }
 

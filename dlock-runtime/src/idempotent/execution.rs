@@ -21,7 +21,7 @@ use crate::protocol::idempotency::{CallIdentity, StoredResult};
 use crate::scope::in_current_scope;
 use crate::telemetry;
 #[cfg(feature = "testing")]
-use crate::testing::CrashPoint;
+use crate::testing::crash_point::CrashPoint;
 
 /// An attempt that has started, and has not ended yet.
 ///
@@ -149,7 +149,6 @@ impl Drop for Execution {
 fn report_end(key: &LockKey, event: &IdempotencyEvent, reply: Option<&IdempotencyReply>) {
     match (event, reply) {
         (_, Some(IdempotencyReply::Done)) | (IdempotencyEvent::Forget { .. }, Some(_)) => {}
-        (IdempotencyEvent::Forget { .. }, None) => telemetry::idempotent_result_lost(key, "not confirmed"),
         (_, Some(IdempotencyReply::NotOwner)) => {
             telemetry::idempotent_result_lost(key, "another attempt or an operator owns the record");
         }

@@ -2,7 +2,6 @@
 //!
 //! Records of all versions contain them, so they must never change.
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -10,6 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::config::config;
+use crate::config::fingerprint_secrets::FingerprintSecrets;
 use crate::error::Result;
 use crate::idempotent::child_key::hex;
 
@@ -21,46 +21,37 @@ pub(crate) struct Fingerprints {
     pub(crate) previous: String,
 }
 
-/// The secrets of a manager for fingerprints.
-#[derive(Clone, Default)]
-pub(crate) struct FingerprintSecrets {
-    pub(crate) current: Option<Arc<[u8]>>,
-    pub(crate) previous: Option<Arc<[u8]>>,
-}
-
-impl FingerprintSecrets {
+impl Fingerprints {
     /// Returns the fingerprints of a value.
     ///
     /// # Errors
     ///
     /// [`Error::Config`](crate::Error::Config) if the value cannot be written as JSON.
-    pub(super) fn of_value(&self, payload: &(impl Serialize + ?Sized)) -> Result<Fingerprints> {
+    pub(super) fn of_value(
+        secrets: &FingerprintSecrets,
+        payload: &(impl Serialize + ?Sized),
+    ) -> Result<Self> {
         let value = serde_json::to_value(payload)
             .map_err(|problem| config("fingerprint", format!("it cannot be written as JSON: {problem}")))?;
         let mut canonical = b"json:".to_vec();
         write_canonical(&value, &mut canonical);
-        Ok(self.of(&canonical))
+        Ok(Self::of(secrets, &canonical))
     }
 
     /// Returns the fingerprints of bytes.
-    pub(super) fn of_bytes(&self, payload: &[u8]) -> Fingerprints {
-        self.of(&[b"bytes:", payload].concat())
+    pub(super) fn of_bytes(secrets: &FingerprintSecrets, payload: &[u8]) -> Self {
+        Self::of(secrets, &[b"bytes:", payload].concat())
     }
 
-    fn of(&self, message: &[u8]) -> Fingerprints {
+    fn of(secrets: &FingerprintSecrets, message: &[u8]) -> Self {
         let of = |secret: Option<&Arc<[u8]>>| match secret {
             Some(secret) => hex(&keyed(secret, message)),
             None => hex(&Sha256::digest(message)),
         };
         // Without a secret now, the one before may have been set; without one before, none was.
-        let previous = self.current.as_ref().or(self.previous.as_ref()).map(|_| of(self.previous.as_ref()));
-        Fingerprints { current: of(self.current.as_ref()), previous: previous.unwrap_or_default() }
-    }
-}
-
-impl fmt::Debug for FingerprintSecrets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FingerprintSecrets").finish_non_exhaustive()
+        let previous = secrets.current.as_ref().or(secrets.previous.as_ref());
+        let previous = previous.map(|_| of(secrets.previous.as_ref()));
+        Self { current: of(secrets.current.as_ref()), previous: previous.unwrap_or_default() }
     }
 }
 
@@ -119,17 +110,17 @@ mod tests {
     fn fingerprints_never_change() {
         // Computed with another implementation.
         let secrets = FingerprintSecrets::default();
-        let of = |value: &Value| secrets.of_value(value).expect("it is JSON").current;
+        let of = |value: &Value| Fingerprints::of_value(&secrets, value).expect("it is JSON").current;
 
         assert_eq!(of(&serde_json::json!([1200, "EUR"])), "146467b500f8553f74028bb392732b01");
-        assert_eq!(secrets.of_bytes(b"body").current, "2874d38629446889aee8042ba500ba98");
+        assert_eq!(Fingerprints::of_bytes(&secrets, b"body").current, "2874d38629446889aee8042ba500ba98");
     }
 
     #[test]
     fn the_order_of_fields_does_not_matter() {
         let secrets = FingerprintSecrets::default();
         let parse = |text: &str| serde_json::from_str::<Value>(text).expect("it is JSON");
-        let of = |text: &str| secrets.of_value(&parse(text)).expect("it is JSON");
+        let of = |text: &str| Fingerprints::of_value(&secrets, &parse(text)).expect("it is JSON");
 
         assert_eq!(of(r#"{"a": 1, "b": {"d": 1, "c": 2}}"#), of(r#"{"b":{"c":2,"d":1},"a":1}"#));
         assert_ne!(of(r#"{"a": 1}"#), of(r#"{"a": "1"}"#));
@@ -145,14 +136,17 @@ mod tests {
 
     #[test]
     fn a_changed_secret_accepts_the_fingerprints_before() {
-        let plain = FingerprintSecrets::default().of_bytes(b"x");
-        let first = FingerprintSecrets { current: Some(Arc::from(*b"one")), previous: None };
-        let second =
-            FingerprintSecrets { current: Some(Arc::from(*b"two")), previous: Some(Arc::from(*b"one")) };
+        let of = |current: Option<&[u8]>, previous: Option<&[u8]>| {
+            let secrets =
+                FingerprintSecrets { current: current.map(Arc::from), previous: previous.map(Arc::from) };
+            Fingerprints::of_bytes(&secrets, b"x")
+        };
+        let (plain, first) = (of(None, None), of(Some(b"one"), None));
+        let second = of(Some(b"two"), Some(b"one"));
 
         assert_eq!(plain.previous, "");
-        assert_eq!(first.of_bytes(b"x").previous, plain.current, "a first secret is a change, too");
-        assert_eq!(second.of_bytes(b"x").previous, first.of_bytes(b"x").current);
-        assert_ne!(first.of_bytes(b"x").current, plain.current);
+        assert_eq!(first.previous, plain.current, "a first secret is a change, too");
+        assert_eq!(second.previous, first.current);
+        assert_ne!(first.current, plain.current);
     }
 }

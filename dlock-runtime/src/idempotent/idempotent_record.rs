@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Result};
 use crate::idempotent::attempt::Attempt;
 use crate::idempotent::child_key::child_key;
-use crate::idempotent::outcome::decoded;
+use crate::idempotent::json::decoded;
 use crate::key::LockKey;
 
 /// The record of an idempotent call that runs.

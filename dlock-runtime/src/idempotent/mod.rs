@@ -6,9 +6,9 @@
 //! options, fingerprint, error_policy      the options, and their bounds
 //! idempotent_record   the handle that the body receives: steps, child keys, the attempt
 //! child_key           the idempotency keys for the calls that the body makes
-//! outcome             what a call returns, and what it stores
+//! outcome, json       what a call returns, and what it stores
 //! begin               how a call starts, replays, waits, or is rejected
-//! duplicates          the calls of this process that wait for the same key
+//! duplicates, waiting the calls of this process that wait for the same key, and how they wait
 //! attempt             one attempt that runs: its lease and its steps
 //! execution           runs a body, and stores its result
 //! status              what operators and tests see of a record
@@ -20,11 +20,12 @@
 mod attempt;
 mod begin;
 mod child_key;
-mod duplicates;
+pub(crate) mod duplicates;
 mod error_policy;
 mod execution;
 mod fingerprint;
 mod idempotent_record;
+mod json;
 mod operation;
 mod options;
 mod outcome;
@@ -33,6 +34,7 @@ pub(crate) mod record_events;
 mod status;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::fmt;
 use std::future::Future;
@@ -44,7 +46,9 @@ use tracing::Instrument as _;
 
 use crate::error::{Error, Result};
 use crate::idempotent::begin::Begun;
+use crate::idempotent::error_policy::to_store;
 use crate::idempotent::execution::spawn_detached;
+use crate::idempotent::fingerprint::Fingerprints;
 use crate::idempotent::options::IdempotentOptions;
 use crate::key::{IntoLockKey, LockKey};
 use crate::manager::LockManager;
@@ -52,13 +56,12 @@ use crate::telemetry;
 
 #[cfg(feature = "testing")]
 pub(crate) use begin::record_name;
-pub(crate) use duplicates::Duplicates;
+pub(crate) use error_policy::completion;
 pub use error_policy::{ErrorPolicy, ForgetErrors, RememberErrors};
-pub(crate) use fingerprint::FingerprintSecrets;
 pub use idempotent_record::IdempotentRecord;
+pub(crate) use json::decoded;
 pub use options::{OnCrash, OnUnavailable};
 pub use outcome::{BytesOutcome, Completion, Outcome};
-pub(crate) use outcome::{completion, decoded};
 pub use status::{IdempotencyState, IdempotencyStatus};
 
 /// A call that is safe to repeat. Returned by [`LockManager::idempotent`].
@@ -166,7 +169,7 @@ impl<P> Idempotent<P> {
     /// only a hash of the payload: SHA-256 of its canonical JSON, cut to 128 bits, and keyed if the
     /// manager has a [secret](crate::Builder::fingerprint_secret).
     pub fn fingerprint(mut self, payload: &(impl Serialize + ?Sized)) -> Self {
-        self.options.fingerprints = self.manager.fingerprint_secrets().of_value(payload);
+        self.options.fingerprints = Fingerprints::of_value(self.manager.fingerprint_secrets(), payload);
         self
     }
 
@@ -174,7 +177,7 @@ impl<P> Idempotent<P> {
     ///
     /// See [`fingerprint`](Self::fingerprint). Bytes never have the fingerprint of a value.
     pub fn fingerprint_bytes(mut self, payload: &[u8]) -> Self {
-        self.options.fingerprints = Ok(self.manager.fingerprint_secrets().of_bytes(payload));
+        self.options.fingerprints = Ok(Fingerprints::of_bytes(self.manager.fingerprint_secrets(), payload));
         self
     }
 
@@ -229,11 +232,6 @@ impl<P> Idempotent<P> {
         Idempotent { manager, key, options, errors: RememberErrors(remember) }
     }
 
-    /// Stores every error, and replays it to later calls.
-    pub fn remember_errors<E>(self) -> Idempotent<RememberErrors<fn(&E) -> bool>> {
-        self.remember_errors_if(|_| true)
-    }
-
     /// Runs `body` on a task of its own, or returns the stored result.
     ///
     /// The body gets a [record](IdempotentRecord) for its steps. Its value is stored as JSON. If
@@ -271,7 +269,7 @@ impl<P> Idempotent<P> {
         Fut: Future<Output = Result<T, E>> + Send + 'static,
     {
         let errors = self.errors.clone();
-        let body = |record| async move { outcome::to_store(body(record).await, &errors) };
+        let body = |record| async move { to_store(body(record).await, &errors) };
         self.decode(self.run_bytes(body).await)
     }
 
@@ -299,7 +297,7 @@ impl<P> Idempotent<P> {
         Fut: Future<Output = Result<T, E>> + Send + 'static,
     {
         let errors = self.errors.clone();
-        let body = |record| async move { outcome::to_store(body(record).await, &errors) };
+        let body = |record| async move { to_store(body(record).await, &errors) };
         self.decode_unless_running(self.without_wait().run_bytes(body).await)
     }
 
@@ -326,7 +324,7 @@ impl<P> Idempotent<P> {
         F: FnOnce(IdempotentRecord) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        let body = async |record| outcome::to_store(body(record).await, &self.errors);
+        let body = async |record| to_store(body(record).await, &self.errors);
         self.decode(self.run_bytes_attached(body).await)
     }
 
@@ -354,7 +352,7 @@ impl<P> Idempotent<P> {
         F: FnOnce(IdempotentRecord) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        let body = async |record| outcome::to_store(body(record).await, &self.errors);
+        let body = async |record| to_store(body(record).await, &self.errors);
         self.decode_unless_running(self.without_wait().run_bytes_attached(body).await)
     }
 
@@ -382,7 +380,7 @@ impl<P> Idempotent<P> {
     {
         execution::check_runtime()?;
         let call = async {
-            match self.begin().await? {
+            match begin::begin(&self.manager, self.key.clone()?, &self.options).await? {
                 Begun::Replayed { bytes, is_error } => Ok(BytesOutcome::Replayed { bytes, is_error }),
                 Begun::Started(execution) => spawn_detached(execution.run(body)).await.map(BytesOutcome::Ran),
             }
@@ -409,7 +407,7 @@ impl<P> Idempotent<P> {
         Fut: Future<Output = (Completion, V)>,
     {
         let call = async {
-            match self.begin().await? {
+            match begin::begin(&self.manager, self.key.clone()?, &self.options).await? {
                 Begun::Replayed { bytes, is_error } => Ok(BytesOutcome::Replayed { bytes, is_error }),
                 Begun::Started(execution) => execution.run(body).await.map(BytesOutcome::Ran),
             }
@@ -432,7 +430,7 @@ impl<P> Idempotent<P> {
         match ended? {
             BytesOutcome::Ran(value) => value.map(Outcome::ran),
             BytesOutcome::Replayed { bytes, is_error: false } => {
-                Ok(Outcome::replayed(outcome::decoded(&bytes, key)?))
+                Ok(Outcome::replayed(json::decoded(&bytes, key)?))
             }
             BytesOutcome::Replayed { bytes, is_error: true } => {
                 Err(self.errors.decode(&bytes, key).unwrap_or_else(E::from))

@@ -13,11 +13,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
-use crate::protocol::command::ScriptReply;
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply, RecordSnapshot};
 use crate::protocol::idempotency::{
     self, CallIdentity, CrashPolicy, IdempotencyRecord, StepResult, StoredResult,
 };
+use crate::protocol::script_reply::ScriptReply;
 
 /// An event of a record, as an operation of a store.
 #[derive(Debug)]

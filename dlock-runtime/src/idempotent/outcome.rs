@@ -1,12 +1,5 @@
 //! [`Outcome`], what a call returns, and [`Completion`], what it stores.
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
-use crate::error::{Error, Result};
-use crate::idempotent::error_policy::ErrorPolicy;
-use crate::key::LockKey;
-
 /// The value of an idempotent call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome<T> {
@@ -47,7 +40,7 @@ impl<T> Outcome<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Completion {
-    /// This result, of at most 64 KiB. A larger one is not stored, as [`NotStored`](Self::NotStored).
+    /// This result, of at most 64 KiB. A larger one is treated as [`NotStored`](Self::NotStored).
     Store(Vec<u8>),
     /// This error, within the same limit. Later calls get it with
     /// [`is_error`](BytesOutcome::Replayed::is_error).
@@ -71,38 +64,4 @@ pub enum BytesOutcome<V> {
         /// Whether it stored them as an error.
         is_error: bool,
     },
-}
-
-/// Returns what to store for the result of a body, and the result.
-pub(super) fn to_store<T: Serialize, E>(
-    result: Result<T, E>,
-    errors: &impl ErrorPolicy<E>,
-) -> (Completion, Result<T, E>) {
-    (completion(result.as_ref(), errors), result)
-}
-
-/// Returns what to store for the result of a body.
-pub(crate) fn completion<T: Serialize, E>(
-    result: Result<&T, &E>,
-    errors: &impl ErrorPolicy<E>,
-) -> Completion {
-    match result {
-        Ok(value) => serde_json::to_vec(value).map_or(Completion::NotStored, Completion::Store),
-        Err(error) => errors.completion(error),
-    }
-}
-
-/// Decodes a stored result.
-pub(crate) fn decoded<T: DeserializeOwned>(bytes: &[u8], key: &LockKey) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|problem| undecodable(key, &problem))
-}
-
-/// Returns the error of a stored result that does not decode. It contains no part of the result.
-pub(super) fn undecodable(key: &LockKey, problem: &serde_json::Error) -> Error {
-    let problem = format!(
-        "it is not the JSON of the returned type ({:?} at column {}); raise `version` when the type changes",
-        problem.classify(),
-        problem.column()
-    );
-    Error::Undecodable { key: key.clone(), problem: problem.into() }
 }

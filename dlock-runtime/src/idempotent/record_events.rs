@@ -61,7 +61,11 @@ fn event_of(choice: u64) -> IdempotencyEvent {
             token,
             lease,
             ttl: LONG,
-            on_crash: [CrashPolicy::Fail, CrashPolicy::Rerun, CrashPolicy::Resume][draw(3) as usize],
+            on_crash: match draw(3) {
+                0 => CrashPolicy::Fail,
+                1 => CrashPolicy::Rerun,
+                _ => CrashPolicy::Resume,
+            },
             identity: CallIdentity {
                 fingerprint: if draw(5) == 0 { "g" } else { "f" }.to_owned(),
                 function: if draw(7) == 0 { "other" } else { "" }.to_owned(),

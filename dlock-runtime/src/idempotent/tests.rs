@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+
 use crate::idempotent::{IdempotencyState, OnCrash};
 use crate::{Error, LockManager, Result};
 
@@ -153,7 +155,7 @@ async fn every_dropped_call_leaves_a_result_or_no_record() {
             Ok::<_, Error>(1)
         }));
         for _ in 0..polls {
-            if futures_util::poll!(&mut first).is_ready() {
+            if first.as_mut().now_or_never().is_some() {
                 break;
             }
             tokio::task::yield_now().await;

@@ -5,7 +5,7 @@
 //! the feature `testing`, which belongs in `[dev-dependencies]`.
 
 #[cfg(feature = "idempotent")]
-mod crash_point;
+pub(crate) mod crash_point;
 pub(crate) mod installed;
 mod outage;
 pub(crate) mod recorder;

@@ -8,7 +8,7 @@ use crate::key::Name;
 use crate::protocol::command::{Failure, FailureKind, Reply};
 use crate::sync::lock;
 #[cfg(feature = "idempotent")]
-use crate::testing::CrashPoint;
+use crate::testing::crash_point::CrashPoint;
 use crate::token::{ProcessId, Token};
 
 /// The records of one store. Its mutex is the last in the lock order.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::protocol::idempotency::{CallIdentity, CrashPolicy, StepResult, StoredResult};
+use crate::protocol::idempotency::call_identity::CallIdentity;
+use crate::protocol::idempotency::stored_result::{StepResult, StoredResult};
 use crate::token::Token;
 
 /// An event of a record. Durations are in milliseconds.
@@ -93,4 +94,15 @@ pub(crate) struct RecordSnapshot {
     pub(crate) result: Option<StoredResult>,
     /// The names of the completed steps.
     pub(crate) steps: Vec<String>,
+}
+
+/// What a call does to a record whose attempt has crashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CrashPolicy {
+    /// Reports it. The body starts at most once.
+    Fail,
+    /// Starts again, without the completed steps.
+    Rerun,
+    /// Starts again, with the completed steps.
+    Resume,
 }

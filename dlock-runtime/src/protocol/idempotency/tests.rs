@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
 use super::verdict::Verdict;
 use super::*;
-use crate::token::TokenSource;
+use crate::token::{Token, TokenSource};
 
 const LEASE: u64 = 1_000;
 const TTL: u64 = 60_000;

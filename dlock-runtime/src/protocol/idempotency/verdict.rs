@@ -1,7 +1,8 @@
 //! [`Verdict`]: what a call does about the record that it finds.
 
+use crate::protocol::idempotency::call_identity::{CallIdentity, is_same_call};
 use crate::protocol::idempotency::event::IdempotencyReply;
-use crate::protocol::idempotency::{CallIdentity, StoredResult};
+use crate::protocol::idempotency::stored_result::StoredResult;
 
 /// What a call does about a record that it does not own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +22,8 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Returns what a call with this identity does about `reply`; `None` if the reply is not about a
-    /// record. `previous`: the call's fingerprint under the secret before the current one.
+    /// Returns what a call with this identity does about `reply`; `None` if the reply is not about
+    /// a record. `previous`: the call's fingerprint under the secret before the current one.
     ///
     /// One reply serves all calls of a process that wait for the same key, so each call compares
     /// its own identity, and does so first.
@@ -53,10 +54,4 @@ impl Verdict {
             _ => return None,
         })
     }
-}
-
-/// Returns `true` if the function and the payload of a record are those of `call`.
-pub(super) fn is_same_call(identity: &CallIdentity, call: &CallIdentity, previous: &str) -> bool {
-    let is_previous = !previous.is_empty() && identity.fingerprint == previous;
-    identity.function == call.function && (identity.fingerprint == call.fingerprint || is_previous)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! layer             IdempotencyLayer: the settings
-//! service           one request: pass it on, refuse it, run the handler, or replay
+//! service           IdempotencyService: one request
 //! request_key       the header `Idempotency-Key`, and the key in the store
 //! request_scope     who may see a response
 //! request_fingerprint      what equal requests have in common

@@ -10,8 +10,10 @@ use pin_project_lite::pin_project;
 
 use crate::tower::response_body::BoxError;
 
-/// What was read of a body. A handler that has failed to send its body may have had its effects,
-/// so a part is never forgotten.
+/// What was read of a body.
+///
+/// A handler that has failed to send its body may have had its effects, so a part is never
+/// forgotten.
 pub(super) enum ReadBody<B> {
     /// All of it.
     Whole(Bytes),

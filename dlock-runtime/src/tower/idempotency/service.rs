@@ -1,4 +1,4 @@
-//! [`IdempotencyService`], which handles one request after the other.
+//! [`IdempotencyService`]: passes a request on, refuses it, runs its handler, or replays.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,12 +1,11 @@
-//! Encodes [`StoreOperation`]s for Redis and decodes the replies of their scripts.
+//! Encodes [`StoreOperation`]s for Redis, and decodes the replies of their scripts.
 
 use redis::{Cmd, Pipeline, Value};
 
-use crate::backend::redis::encoding::codec::{Redacted, no_answer};
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::store_call::StoreOperation;
 use crate::key::Name;
-use crate::protocol::command::{Reply, ScriptReply};
+use crate::protocol::script_reply::ScriptReply;
 
 /// Adds an operation to a pipeline: as `EVALSHA` if the script `is_known` to the server, otherwise
 /// as `EVAL`, which also loads it.
@@ -31,22 +30,15 @@ pub(crate) fn encode(
     pipeline.add_command(call);
 }
 
-/// Decodes the reply of a script.
-pub(crate) fn decode(value: &Value, server: &Redacted) -> Reply {
-    match value {
-        Value::ServerError(error) => server.reply(error),
-        value => read(value).map_or_else(|| no_answer(server), Reply::Called),
-    }
-}
-
-fn read(value: &Value) -> Option<ScriptReply> {
+/// Decodes the reply of a script. Returns `None` if no script gives it.
+pub(crate) fn decode(value: &Value) -> Option<ScriptReply> {
     Some(match value {
         Value::Nil => ScriptReply::Nil,
         Value::Int(number) => ScriptReply::Int(*number),
         Value::BulkString(bytes) => ScriptReply::Bytes(bytes.clone()),
         Value::SimpleString(text) => ScriptReply::text(text),
         Value::Okay => ScriptReply::text("OK"),
-        Value::Array(values) => ScriptReply::Array(values.iter().map(read).collect::<Option<_>>()?),
+        Value::Array(values) => ScriptReply::Array(values.iter().map(decode).collect::<Option<_>>()?),
         _ => return None,
     })
 }

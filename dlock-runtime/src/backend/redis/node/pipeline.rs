@@ -284,10 +284,11 @@ impl PipelineBatch {
     fn decode(&self, request: &Request, answer: &Value) -> Reply {
         let server = &self.connection.target.shown;
         let Some(call) = &request.call else { return self.node.layout().decode(request, answer, server) };
-        if !matches!(answer, Value::ServerError(_)) {
-            self.connection.note_script(call.script());
+        if let Value::ServerError(error) = answer {
+            return server.reply(error);
         }
-        store_call::decode(answer, server)
+        self.connection.note_script(call.script());
+        store_call::decode(answer).map_or_else(|| codec::no_answer(server), Reply::Called)
     }
 
     /// Returns `true` if a reply shows that the server has no `EVALSHA`, and sends all scripts as

@@ -90,7 +90,7 @@ struct Schedule {
     bodies: BTreeMap<usize, ()>,
     /// The starts since the record was last forgotten.
     starts: u32,
-    /// The steps that were stored since then.
+    /// The steps that were stored after that.
     stored_steps: BTreeSet<String>,
     /// The result that was stored.
     result: Option<StoredResult>,

@@ -1,0 +1,111 @@
+//! How the operations of features that are not locks are sent: to a caller that waits, or in the
+//! background. See `store_calls` for their state.
+#![allow(dead_code, reason = "used by features that are not locks")]
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::backend::Request;
+use crate::backend::store_call::StoreOperation;
+use crate::engine::Engine;
+use crate::engine::store_calls::{ActiveCall, CallFailure};
+use crate::key::Name;
+use crate::protocol::command::{Command, Failure, FailureKind, Reply, ScriptReply};
+use crate::timer::Timer;
+
+impl Engine {
+    /// Runs an operation on `key`. If the connection is lost before the reply, sends it again.
+    ///
+    /// # Errors
+    ///
+    /// The failure, if there is no reply.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the operation may or may not run.
+    pub(crate) async fn call(
+        &self,
+        key: &Name,
+        operation: &Arc<dyn StoreOperation>,
+    ) -> Result<ScriptReply, CallFailure> {
+        let send = || {
+            let request = Request::new(Name::clone(key), self.tokens.next(), Command::Call);
+            self.reply(self.send_request(Request { call: Some(Arc::clone(operation)), ..request }))
+        };
+        match self.request_with_retry(send).await {
+            Ok(Reply::Called(reply)) => Ok(reply),
+            Ok(Reply::Refused(failure)) => Err(CallFailure::Refused(failure)),
+            Ok(Reply::Unknown(failure)) => Err(CallFailure::Unknown(failure)),
+            _ => {
+                let failure = Failure::new(FailureKind::Passing, "the server gave no usable reply");
+                Err(CallFailure::Unknown(failure))
+            }
+        }
+    }
+
+    /// Runs an operation in the background until it has a reply, at most for `limit`, and passes
+    /// the reply to `on_end`. Without one, or if too many calls are in the background, it passes
+    /// `None`.
+    ///
+    /// It runs while the callers' threads are blocked, and ends with the manager.
+    pub(crate) fn call_in_background(
+        self: &Arc<Self>,
+        key: Name,
+        operation: Arc<dyn StoreOperation>,
+        limit: Duration,
+        on_end: impl FnOnce(Option<ScriptReply>) + Send + 'static,
+    ) {
+        let bytes = operation.arguments().iter().map(|argument| argument.len()).sum();
+        let Some(slot) = self.calls.admit(bytes) else { return on_end(None) };
+        let (engine, active) = (Arc::downgrade(self), self.active_call());
+        self.backend.spawn(Box::pin(async move {
+            let reply = call_until_answered(&engine, &key, &operation, limit).await;
+            drop(slot);
+            on_end(reply);
+            drop(active);
+        }));
+    }
+
+    /// Counts an activity that a shutdown waits for, until the returned value is dropped.
+    pub(crate) fn active_call(&self) -> ActiveCall {
+        self.calls.active_call()
+    }
+
+    /// Waits until there is no activity, for at most `limit`.
+    pub(super) async fn wait_for_calls(&self, limit: Duration) {
+        tokio::select! {
+            biased;
+            () = self.calls.drained() => {}
+            () = self.backend.sleep(limit) => {}
+        }
+    }
+}
+
+/// Sends an operation until it has a reply. Returns `None` if there is none within `limit`, if the
+/// failure is permanent, or if the manager is dropped.
+async fn call_until_answered(
+    engine: &Weak<Engine>,
+    key: &Name,
+    operation: &Arc<dyn StoreOperation>,
+    limit: Duration,
+) -> Option<ScriptReply> {
+    let (started, mut pause) = (engine.upgrade()?.now(), FIRST_PAUSE);
+    loop {
+        let current = engine.upgrade()?;
+        match current.call(key, operation).await {
+            Ok(reply) => return Some(reply),
+            Err(failure) if !failure.is_passing() => return None,
+            Err(_) => {}
+        }
+        if current.now().since(started) >= limit {
+            return None;
+        }
+        drop(current);
+        Timer::new(pause).await;
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+/// The pauses between the attempts of a call in the background.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(1);

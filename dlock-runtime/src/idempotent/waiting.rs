@@ -1,0 +1,113 @@
+//! How a call waits while another one with its key runs.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::idempotent::attempt::millis;
+use crate::idempotent::begin::{Asked, Begun, PendingCall};
+use crate::idempotent::duplicates::{Turn, waiter_id};
+use crate::protocol::deadline::BootInstant;
+use crate::protocol::idempotency::event::IdempotencyReply;
+
+impl PendingCall {
+    /// Begins the call, and waits at most `wait` while another one runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InProgress`] if the other call is still running; the last failure if the server is
+    /// unavailable; the error of the verdict.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the call leaves no record, and another call takes its turn.
+    pub(super) async fn wait(&self, wait: Duration) -> Result<Begun> {
+        let engine = self.manager.engine();
+        let waiting = self.wait_for_turn(wait);
+        tokio::select! {
+            biased;
+            begun = waiting => begun,
+            () = engine.calls.closed() => Err(Error::Shutdown { key: Some(self.key.clone()) }),
+        }
+    }
+
+    async fn wait_for_turn(&self, wait: Duration) -> Result<Begun> {
+        let engine = self.manager.engine();
+        let calls = self.manager.duplicates().join(engine, &self.record);
+        let mut settled = calls.settled.subscribe();
+        let mut timeout = pin!(engine.backend.sleep(wait));
+        let next = tokio::select! {
+            biased;
+            reply = settled.wait_for(Option::is_some) => {
+                let reply = reply.ok().and_then(|reply| reply.clone());
+                return reply.map_or_else(|| Err(self.in_progress(None)), |reply| self.decide(&reply));
+            }
+            next = Arc::clone(&calls.turn).lock_owned() => next,
+            () = &mut timeout => return Err(self.in_progress(None)),
+        };
+        if let Some(reply) = calls.settled.borrow().clone() {
+            return self.decide(&reply);
+        }
+        self.take_turn(Turn { calls, next }, timeout).await
+    }
+
+    /// Asks the store until the call is decided, or `timeout` ends.
+    async fn take_turn(
+        &self,
+        mut turn: Turn,
+        mut timeout: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<Begun> {
+        let engine = self.manager.engine();
+        let mut last = self.in_progress(None);
+        loop {
+            let pause = turn.next.at.since(engine.now());
+            if !pause.is_zero() {
+                tokio::select! {
+                    biased;
+                    () = &mut timeout => return Err(last),
+                    () = turn.calls.wait_for_change(engine) => {}
+                    () = engine.backend.sleep(pause) => {}
+                }
+            }
+            let check_after = engine.rules.grant_lease / 2;
+            let asked = self.ask(Some(waiter_id(engine))).await;
+            let now = engine.now();
+            match asked {
+                Ok(Asked::Started(execution)) => {
+                    turn.next.at = BootInstant::START;
+                    return Ok(Begun::Started(Box::new(execution.with_turn(turn))));
+                }
+                Ok(Asked::Found(IdempotencyReply::Running { identity, lease_left, is_queued })) => {
+                    turn.calls.is_queued.store(is_queued, Ordering::Release);
+                    let lease_left = Duration::from_millis(lease_left);
+                    turn.next.at = now.plus(check_after.min(lease_left));
+                    let found =
+                        IdempotencyReply::Running { identity, lease_left: millis(lease_left), is_queued };
+                    match self.decide(&found) {
+                        Err(error @ Error::InProgress { .. }) => last = error,
+                        other => return other,
+                    }
+                }
+                Ok(Asked::Found(found)) => {
+                    turn.next.at = BootInstant::START;
+                    let decided = self.decide(&found);
+                    if matches!(found, IdempotencyReply::Completed { .. }) {
+                        turn.settle(found);
+                    }
+                    return decided;
+                }
+                Err(error @ Error::Unavailable { .. }) => {
+                    last = error;
+                    turn.next.at = now.plus(check_after);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn in_progress(&self, retry_after: Option<Duration>) -> Error {
+        Error::InProgress { key: self.key.clone(), retry_after }
+    }
+}
