@@ -132,7 +132,7 @@ If it starts with `-`, write `--` before it: dlock inspect URL -- -7
 
 Exit code   doctor                            inspect      release                    idem get            idem resolve
     0       nothing worse than a note         it is held   it was held, and is free   there is a record   it is resolved
-    1       a warning or a danger was found   it is free   it was not held            there is none       there was nothing to resolve
+    1       a warning or a danger was found   it is free   it was not held            there is none       nothing to resolve
     2       no server was reachable, or the arguments are invalid; idem resolve: the call is running
 ";
 

@@ -165,9 +165,17 @@ fn help_names_every_command_and_exit_code() {
     let (code, text) = dlock(&["--help"]);
 
     assert_eq!(code, 0);
-    for word in
-        ["dlock doctor", "dlock inspect", "dlock release", "--json", "--yes", "DLOCK_URL", "Exit code"]
-    {
+    for word in [
+        "dlock doctor",
+        "dlock inspect",
+        "dlock release",
+        "dlock idem get",
+        "dlock idem resolve",
+        "--json",
+        "--yes",
+        "DLOCK_URL",
+        "Exit code",
+    ] {
         assert!(text.contains(word), "{word}: {text}");
     }
     for scheme in ["redis://", "redis+sentinel://", "redis+cluster://", "redis+quorum://", "redis+unix://"] {
