@@ -170,6 +170,8 @@ fn help_names_every_command_and_exit_code() {
         "dlock inspect",
         "dlock release",
         "dlock jobs",
+        "dlock idem get",
+        "dlock idem resolve",
         "--json",
         "--yes",
         "DLOCK_URL",
@@ -195,7 +197,7 @@ async fn a_crashed_call_is_shown_resolved_and_forgotten() {
         std::future::pending::<Result<u8, dlock_runtime::Error>>().await
     }));
     let stepped = async {
-        while !call.status().await.expect("it answers").is_some_and(|status| !status.steps().is_empty()) {
+        while call.status().await.expect("it answers").is_none_or(|status| status.steps().is_empty()) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };

@@ -41,25 +41,25 @@ struct Rig {
 }
 
 impl Rig {
-    fn apply(&mut self, event: IdempotencyEvent) -> (IdempotencyReply, Vec<String>) {
-        apply(&mut self.slot, &event, self.now)
+    fn apply(&mut self, event: &IdempotencyEvent) -> (IdempotencyReply, Vec<String>) {
+        apply(&mut self.slot, event, self.now)
     }
 
     fn begin(&mut self, token: Token, on_crash: CrashPolicy) -> IdempotencyReply {
-        self.apply(IdempotencyEvent::Begin(call(token, on_crash))).0
+        self.apply(&IdempotencyEvent::Begin(call(token, on_crash))).0
     }
 
     fn complete(&mut self, token: Token, text: &str) -> IdempotencyReply {
-        self.apply(IdempotencyEvent::Complete { token, result: stored(text), ttl: TTL }).0
+        self.apply(&IdempotencyEvent::Complete { token, result: stored(text), ttl: TTL }).0
     }
 
     fn step(&mut self, token: Token, name: &str) -> IdempotencyReply {
         let (name, result) = (name.to_owned(), Some(b"1".to_vec()));
-        self.apply(IdempotencyEvent::StoreStep { token, name, result, ttl: TTL }).0
+        self.apply(&IdempotencyEvent::StoreStep { token, name, result, ttl: TTL }).0
     }
 
     fn forget(&mut self, token: Token, has_run: bool) -> IdempotencyReply {
-        self.apply(IdempotencyEvent::Forget { token, has_run, ttl: TTL }).0
+        self.apply(&IdempotencyEvent::Forget { token, has_run, ttl: TTL }).0
     }
 }
 
@@ -152,17 +152,19 @@ fn an_attempt_that_never_ran_leaves_the_record_as_it_was() {
     assert!(matches!(seen, IdempotencyReply::Crashed { .. }), "the crash is remembered: {seen:?}");
 }
 
+/// Brings a record of this owner into a state.
+type Reach = fn(&mut Rig, Token);
+
 #[test]
 fn another_payload_is_refused_in_every_state() {
     let [one, two, three] = tokens();
-    type Reach = fn(&mut Rig, Token);
     let states: [(&str, Reach); 6] = [
         ("running", |_, _| {}),
         ("crashed", |rig, _| rig.now = LEASE),
         ("completed", |rig, token| drop(rig.complete(token, "x"))),
         ("not stored", |rig, token| {
             let result = StoredResult::NotStored;
-            drop(rig.apply(IdempotencyEvent::Complete { token, result, ttl: TTL }));
+            drop(rig.apply(&IdempotencyEvent::Complete { token, result, ttl: TTL }));
         }),
         ("forgotten", |rig, token| {
             rig.step(token, "a");
@@ -185,7 +187,7 @@ fn another_payload_is_refused_in_every_state() {
                 let before = rig.slot.clone();
 
                 let other = BeginCall { identity, ..call(three, policy) };
-                let (reply, wake) = rig.apply(IdempotencyEvent::Begin(other));
+                let (reply, wake) = rig.apply(&IdempotencyEvent::Begin(other));
 
                 assert_eq!((reply, wake), (IdempotencyReply::KeyReused, Vec::new()), "{state}");
                 assert_eq!(rig.slot, before, "{state}");
@@ -207,7 +209,7 @@ fn the_fingerprint_under_the_previous_secret_is_accepted() {
         previous_fingerprint: "f".to_owned(),
         ..call(two, CrashPolicy::Fail)
     };
-    let (reply, _) = rig.apply(IdempotencyEvent::Begin(rotated));
+    let (reply, _) = rig.apply(&IdempotencyEvent::Begin(rotated));
 
     assert!(matches!(reply, IdempotencyReply::Completed { .. }), "{reply:?}");
 }
@@ -230,12 +232,12 @@ fn waiters_are_notified_once_when_the_record_changes() {
                 IdempotencyReply::Running { is_queued: true, .. }
             ));
         }
-        let (reply, wake) = rig.apply(event.clone());
+        let (reply, wake) = rig.apply(&event);
 
         assert_eq!(reply, IdempotencyReply::Done, "{event:?}");
         assert_eq!(wake, if announces { vec!["w".to_owned()] } else { Vec::new() }, "{event:?}");
         if event == (IdempotencyEvent::Dequeue { waiter: "w".to_owned() }) {
-            assert_eq!(rig.apply(IdempotencyEvent::EndLease { token: one }).1, Vec::<String>::new());
+            assert_eq!(rig.apply(&IdempotencyEvent::EndLease { token: one }).1, Vec::<String>::new());
         }
     }
 }
@@ -247,7 +249,7 @@ fn the_number_of_waiting_processes_is_bounded() {
     rig.begin(one, CrashPolicy::Fail);
     for number in 0..=MAX_WAITING_PROCESSES {
         let call = BeginCall { waiter: Some(number.to_string()), ..call(two, CrashPolicy::Fail) };
-        let (reply, _) = rig.apply(IdempotencyEvent::Begin(call));
+        let (reply, _) = rig.apply(&IdempotencyEvent::Begin(call));
         let IdempotencyReply::Running { is_queued, .. } = reply else { panic!("{reply:?}") };
         assert_eq!(is_queued, number < MAX_WAITING_PROCESSES);
     }
@@ -258,18 +260,18 @@ fn an_operator_resolves_only_what_is_unknown() {
     let [one, two, _] = tokens();
     let resolve = || IdempotencyEvent::Resolve { result: stored("operator"), ttl: TTL };
     let mut rig = Rig::default();
-    assert_eq!(rig.apply(resolve()).0, IdempotencyReply::Absent);
+    assert_eq!(rig.apply(&resolve()).0, IdempotencyReply::Absent);
     rig.begin(one, CrashPolicy::Fail);
-    assert_eq!(rig.apply(resolve()).0, IdempotencyReply::StillRunning);
-    assert_eq!(rig.apply(IdempotencyEvent::Remove).0, IdempotencyReply::StillRunning);
+    assert_eq!(rig.apply(&resolve()).0, IdempotencyReply::StillRunning);
+    assert_eq!(rig.apply(&IdempotencyEvent::Remove).0, IdempotencyReply::StillRunning);
 
     rig.now = LEASE;
-    assert_eq!(rig.apply(resolve()).0, IdempotencyReply::Done);
+    assert_eq!(rig.apply(&resolve()).0, IdempotencyReply::Done);
     assert_eq!(rig.complete(one, "late"), IdempotencyReply::NotOwner, "the operator has decided");
-    assert_eq!(rig.apply(resolve()).0, IdempotencyReply::NotOwner, "there is a result");
+    assert_eq!(rig.apply(&resolve()).0, IdempotencyReply::NotOwner, "there is a result");
     let seen = rig.begin(two, CrashPolicy::Fail);
     assert!(matches!(seen, IdempotencyReply::Completed { result, .. } if result == stored("operator")));
-    assert_eq!(rig.apply(IdempotencyEvent::Remove).0, IdempotencyReply::Done);
+    assert_eq!(rig.apply(&IdempotencyEvent::Remove).0, IdempotencyReply::Done);
     assert!(rig.slot.is_none());
 }
 

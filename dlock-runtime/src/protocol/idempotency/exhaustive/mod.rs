@@ -97,10 +97,10 @@ impl Reached {
                 }
                 (*owner, *lease_end) = (Some(call.token), self.now + call.lease);
             }
-            (IdempotencyEvent::Begin(_), IdempotencyReply::Completed { result: replayed, .. }) => {
-                if result.as_ref() != Some(replayed) {
-                    return Err("another result is replayed");
-                }
+            (IdempotencyEvent::Begin(_), IdempotencyReply::Completed { result: replayed, .. })
+                if result.as_ref() != Some(replayed) =>
+            {
+                return Err("another result is replayed");
             }
             (IdempotencyEvent::Begin(_), IdempotencyReply::Running { .. }) if owner.is_none() || is_over => {
                 return Err("no call runs");

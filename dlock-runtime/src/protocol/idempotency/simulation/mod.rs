@@ -89,7 +89,7 @@ struct Schedule {
     policy: CrashPolicy,
     faults: u64,
     /// The bodies that run, and until when each of them may.
-    bodies: BTreeMap<usize, ()>,
+    bodies: BTreeSet<usize>,
     /// The starts since the record was last forgotten.
     starts: u32,
     /// The steps that were stored after that.
@@ -129,7 +129,7 @@ impl Schedule {
             sent: BTreeMap::new(),
             policy,
             faults,
-            bodies: BTreeMap::new(),
+            bodies: BTreeSet::new(),
             starts: 0,
             stored_steps: BTreeSet::new(),
             result: None,
@@ -296,7 +296,7 @@ impl Schedule {
 
     /// Checks that no other body runs, when `client` begins or continues its own.
     fn check_alone(&self, client: usize) -> Result<(), String> {
-        let other = self.bodies.keys().find(|other| **other != client && self.may_run(**other));
+        let other = self.bodies.iter().find(|other| **other != client && self.may_run(**other));
         match other {
             Some(other) => Err(format!("the bodies of calls {client} and {other} run at one time")),
             None => Ok(()),
@@ -365,7 +365,8 @@ impl Schedule {
             }
             (IdempotencyEvent::Complete { .. }, IdempotencyReply::NotOwner) => self.coverage[4] += 1,
             (IdempotencyEvent::Forget { has_run, .. }, IdempotencyReply::Done) if has_changed => {
-                self.starts = u32::from(!*has_run && self.slot.as_ref().is_some_and(|of| of.is_running()));
+                self.starts =
+                    u32::from(!*has_run && self.slot.as_ref().is_some_and(IdempotencyRecord::is_running));
                 if self.slot.is_none() {
                     self.stored_steps.clear();
                 }
@@ -393,7 +394,7 @@ impl Schedule {
                     return Ok(());
                 }
                 self.check_alone(client)?;
-                self.bodies.insert(client, ());
+                self.bodies.insert(client);
                 self.later(LEASE / 3, Happening::Renew(client, attempt));
                 let work = self.up_to(Kind::Work, client, 2 * LEASE);
                 self.later(work, Happening::Act(client));

@@ -141,8 +141,12 @@ impl Fleet {
         let mut choices = ChoiceSource::new(seed);
         let mut setup = |subject, bound| choices.up_to(kind::SETUP, subject, bound);
         let count = 2 + setup(0, 3);
-        let overlap = [Overlap::Skip, Overlap::QueueOne, Overlap::CancelPrevious][setup(1, 2) as usize];
-        let crashed = [CrashedRun::Rerun, CrashedRun::Skip][setup(2, 1) as usize];
+        let overlap = match setup(1, 2) {
+            0 => Overlap::Skip,
+            1 => Overlap::QueueOne,
+            _ => Overlap::CancelPrevious,
+        };
+        let crashed = if setup(2, 1) == 0 { CrashedRun::Rerun } else { CrashedRun::Skip };
         let template = BeginRequest {
             kind: BeginKind::Requested,
             owner: Token::of_numbers(0, 0).expect("a small number"),
