@@ -76,7 +76,9 @@ async fn a_failed_tick_is_retried_by_the_runner() {
 
     runner.run_until(tokio::time::sleep(Duration::from_secs(3_700))).await.expect("it ends");
 
-    assert_eq!(*attempts.lock().expect("no panic"), [1, 2, 3]);
+    // One tick or two are due, by the time of day.
+    let attempts = attempts.lock().expect("no panic").clone();
+    assert!(!attempts.is_empty() && attempts.chunks(3).all(|tick| tick == [1, 2, 3]), "{attempts:?}");
     assert_eq!(
         manager.job("report").last_run().await.expect("a store").expect("it ran").error,
         "out of paper"
