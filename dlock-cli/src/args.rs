@@ -338,7 +338,7 @@ mod tests {
         for (line, problem) in [
             ("", "command is missing"),
             ("redis://:hunter2@h", "command comes before the URL"),
-            ("hunter2", "`dlock inspect URL KEY`, or"),
+            ("hunter2", "there is no such command: write `dlock doctor URL`"),
             ("unlock redis://:hunter2@h key", "did you mean `dlock release URL KEY --yes`"),
             ("status redis://:hunter2@h", "did you mean `dlock inspect URL KEY`"),
             ("check redis://:hunter2@h", "did you mean `dlock doctor URL`"),
