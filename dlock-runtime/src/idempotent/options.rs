@@ -8,7 +8,7 @@ use crate::idempotent::fingerprint::Fingerprints;
 use crate::options::checked_lease;
 use crate::protocol::idempotency::{CrashPolicy, LONGEST_RESULT};
 
-/// What a call does if an earlier attempt crashed: its lease ended without a result.
+/// The reaction of a call to an attempt that crashed: its lease ended without a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnCrash {
@@ -35,7 +35,7 @@ impl OnCrash {
     }
 }
 
-/// What a call does if the server is unavailable at the start.
+/// The reaction of a call to a server that is unavailable at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnUnavailable {

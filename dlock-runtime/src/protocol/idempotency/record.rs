@@ -10,7 +10,7 @@ use crate::protocol::idempotency::event::{
 use crate::protocol::idempotency::stored_result::{StepResult, StoredResult};
 use crate::token::Token;
 
-/// What a record is about.
+/// The phase of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum RecordPhase {
     Running { lease_end: u64 },
@@ -91,7 +91,7 @@ pub(crate) fn apply(
     }
 }
 
-/// What an event has done to a record.
+/// The effect of an event on a record.
 enum RecordChange {
     Reply(IdempotencyReply),
     /// The record has left its phase, and its waiters are notified.

@@ -103,7 +103,7 @@ pub struct IdempotencyLayer<F> {
 
 type Decision = dyn Fn(&response::Parts) -> bool + Send + Sync;
 
-/// What all services of a layer have in common.
+/// The state that all services of a layer share.
 #[derive(Clone)]
 pub(super) struct IdempotencySettings<F> {
     pub(super) manager: LockManager,
@@ -295,7 +295,7 @@ impl<F> IdempotencySettings<F> {
     }
 }
 
-/// What the status and the headers of a stored response may take, in bytes.
+/// The limit of the status and the headers of a stored response, in bytes.
 const HEADERS: usize = 64 * 1024;
 
 impl<S, F> Layer<S> for IdempotencyLayer<F> {

@@ -26,7 +26,7 @@ const END: u64 = 6_000;
 /// The number of schedules in which everything of interest happens.
 const FULL_SIZE: u64 = 5_000;
 
-/// What a random choice is about.
+/// The subjects of random choices.
 #[derive(Clone, Copy)]
 enum Kind {
     Start,
