@@ -63,7 +63,7 @@ impl Counters {
     }
 }
 
-/// The scope of a request: the header `x-user`, in place of authentication.
+/// The scope of a request: the header `x-user`, instead of authentication.
 pub(crate) type Scope = fn(&Parts) -> Result<RequestScope, StatusCode>;
 
 pub(crate) fn user(parts: &Parts) -> Result<RequestScope, StatusCode> {

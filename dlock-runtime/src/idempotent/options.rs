@@ -13,7 +13,8 @@ use crate::protocol::idempotency::{CrashPolicy, LONGEST_RESULT};
 #[non_exhaustive]
 pub enum OnCrash {
     /// Every call gets [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) until an operator
-    /// resolves the key or the `ttl` of the record is over. Until then the body starts at most once.
+    /// resolves the key or the `ttl` of the record is over. Until then the body starts at most
+    /// once.
     ///
     /// If the first attempt was only slow, its late result is stored, and later calls get it. Its
     /// body is dropped if the record is deleted or resolved, or has not been renewed for a `ttl`.

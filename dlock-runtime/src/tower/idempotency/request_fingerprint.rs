@@ -5,7 +5,8 @@ use sha2::{Digest, Sha256};
 
 use super::original_uri;
 
-/// The parts that two requests with the same key must have in common. Otherwise the second one gets 422.
+/// The parts that two requests with the same key must have in common. Otherwise the second one gets
+/// 422.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestFingerprint {
     pub(super) reads_body: bool,
