@@ -107,7 +107,7 @@ async fn a_lost_start_is_undone_after_an_outage_longer_than_its_lease() {
 
     let (unavailable, ()) = tokio::join!(runs.run(&call), landed);
     assert!(matches!(unavailable, Err(Error::Unavailable { .. })), "{unavailable:?}");
-    tokio::time::sleep(4 * LEASE).await;
+    tokio::time::sleep(8 * LEASE).await;
     proxy.pass();
 
     let undone = async {
