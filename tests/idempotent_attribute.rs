@@ -44,7 +44,7 @@ enum ShopError {
 impl From<Error> for ShopError {
     fn from(error: Error) -> Self {
         let text = format!("{error:?}");
-        Self::Dlock(text.split([' ', '{']).next().unwrap_or_default().to_owned())
+        Self::Dlock(text.split(':').next().unwrap_or_default().to_owned())
     }
 }
 
