@@ -15,34 +15,26 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::post;
-use dlock_runtime::idempotent::OnCrash;
-use dlock_runtime::{Error, KeyBuilder, manager};
+use dlock_runtime::{Error, idempotent};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 /// Charges the card once for each request ID, however often the request is sent.
 ///
 /// The key contains the user: if it consisted only of a value that a client chooses, one user could
-/// get another's receipt.
-async fn pay(bank: Arc<Bank>, user: u64, request_id: &str) -> Result<String, Error> {
-    let key =
-        KeyBuilder::new("").text("payment:").part("user", &user).text(":").part("request_id", request_id);
-    let call = manager()?.idempotent(key).on_crash(OnCrash::Resume).wait(Duration::from_secs(5));
-    let receipt = call
-        .run(async move |record| {
-            let child = record.child_key("charge");
-            let charge = async || Ok::<_, Error>(bank.charge(user, &child).await);
-            record.step("charge", charge).await
-        })
-        .await?;
-    Ok(receipt.into_value())
+/// get another's receipt. There is no payload besides the key, so there is no fingerprint.
+#[idempotent(key = "payment:<user>:<request_id>", fingerprint = none, on_duplicate = wait("5s"),
+             on_crash = resume, record = record)]
+async fn pay(bank: Arc<Bank>, user: u64, request_id: String) -> Result<String, Error> {
+    let child = record.child_key("charge");
+    record.step("charge", async || Ok::<_, Error>(bank.charge(user, &child).await)).await
 }
 
 async fn endpoint(
     Path((user, request_id)): Path<(u64, String)>,
     State(bank): State<Arc<Bank>>,
 ) -> Result<String, (StatusCode, String)> {
-    pay(bank, user, &request_id).await.map_err(|error| {
+    pay(bank, user, request_id).await.map_err(|error| {
         let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         (status, error.to_string())
     })

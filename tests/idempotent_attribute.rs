@@ -131,7 +131,7 @@ impl Gate {
 }
 
 #[tokio::test]
-async fn a_duplicate_of_a_running_call_does_as_it_is_told() {
+async fn on_duplicate_decides_what_a_duplicate_gets() {
     let (manager, gate) = (in_memory().await, Arc::new(Gate::default()));
     let first = tokio::spawn(with_manager(manager.clone(), refusing(7, Arc::clone(&gate))));
     gate.entered.notified().await;

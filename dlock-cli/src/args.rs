@@ -25,7 +25,7 @@ pub(crate) enum Task {
     Job { url: String, name: String, action: JobAction },
 }
 
-/// What to do with a scheduled job.
+/// An operation on a scheduled job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobAction {
     /// Show its state and its last runs.

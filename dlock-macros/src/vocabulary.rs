@@ -38,7 +38,7 @@ pub(crate) struct Nouns {
     pub(crate) applied: &'static str,
     /// "start with *what is locked*"
     pub(crate) subject: &'static str,
-    /// What the key of an example starts with.
+    /// The start of the key of an example.
     pub(crate) example: &'static str,
     /// A whole key as an example.
     pub(crate) example_key: &'static str,

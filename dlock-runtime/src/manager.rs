@@ -60,7 +60,7 @@ struct ManagerInner {
     idempotency: Idempotency,
 }
 
-/// What the idempotent calls of a manager share.
+/// The state that the idempotent calls of a manager share.
 #[cfg(feature = "idempotent")]
 #[derive(Clone, Default)]
 struct Idempotency {

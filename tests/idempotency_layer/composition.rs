@@ -25,7 +25,7 @@ use tower_http::compression::CompressionLayer;
 use tower_http::cors::{Any, CorsLayer};
 use tower_http::timeout::TimeoutLayer;
 
-use crate::shop::{Counters, answer, counted, post_body};
+use crate::shop::{Counters, answer, counted, post as post_to, post_body};
 
 async fn layer() -> IdempotencyLayer<impl Fn(&Parts) -> Result<RequestScope, StatusCode> + Clone> {
     let manager = LockManager::connect(World::in_memory().url()).await.expect("the store is reachable");
@@ -52,6 +52,24 @@ async fn a_timeout_inside_is_forgotten() {
 
     assert_eq!((first.status, second.status, third.status), (408, 200, 200));
     assert!(!second.is_replayed() && third.is_replayed());
+}
+
+#[tokio::test]
+async fn inside_of_nest_the_whole_path_counts() {
+    let pay = post(async |State(counters): State<Counters>| counters.run().to_string());
+    let inner = Router::new().route("/pay", pay).route_layer(layer().await);
+    let routes = Router::new().nest("/accounts/{id}", inner).with_state(Counters::default());
+    let send = async |path: &str| {
+        let request = post_to(path, "k").body(Body::empty()).expect("a request");
+        answer(routes.clone().oneshot(request).await.expect("a response")).await
+    };
+
+    let first = send("/accounts/1/pay").await;
+    let other = send("/accounts/2/pay").await;
+    let again = send("/accounts/1/pay").await;
+
+    assert_eq!((first.status, again.status, again.is_replayed()), (200, 200, true));
+    assert_eq!(other.status, 422, "{other:?}");
 }
 
 #[tokio::test]

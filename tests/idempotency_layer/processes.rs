@@ -55,10 +55,10 @@ impl ServiceProcess {
 /// The environment variable with the URL of the store.
 const URL: &str = "DLOCK_SERVICE_PROCESS_URL";
 
-/// What precedes the port in the output of a process.
+/// The text before the port in the output of a process.
 const PORT: &str = "service port ";
 
-/// What a process prints when a handler is at the gate.
+/// The line that a process prints when a handler is at the gate.
 const ENTERED: &str = "a handler is at the gate";
 
 /// Not a test: the main function of a process. It ends with its input.

@@ -12,7 +12,7 @@ use dlock_runtime::tower::RequestFingerprint;
 use dlock_tests::world::World;
 use futures_util::{StreamExt, stream};
 
-use crate::shop::{Counters, Shop, counted, post_body};
+use crate::shop::{Counters, Shop, ShopLayer, counted, post_body};
 
 const CHUNK: usize = 64 * 1024;
 
@@ -95,4 +95,23 @@ async fn without_the_body_in_the_fingerprint_any_size_passes() {
 
     assert_eq!(first.body, (16 * CHUNK).to_string());
     assert!(other_body.is_replayed(), "only the route is compared");
+}
+
+#[tokio::test]
+async fn a_broken_upload_is_not_answered_for_ever() {
+    let world = World::in_memory();
+    let handler = async |State(counters): State<Counters>, body: Bytes| {
+        counters.run();
+        body.len().to_string()
+    };
+    let route = |layer: ShopLayer| layer.fingerprint(RequestFingerprint::ROUTE);
+    let shop = Shop::with_handler(world.url(), post(handler), route).await;
+    let frames = [Ok(Bytes::from("beg")), Err(std::io::Error::other("this error is part of the test"))];
+
+    let broken = shop.send(post_body("k", Body::from_stream(stream::iter(frames)))).await;
+    let whole = shop.send(post_body("k", "whole")).await;
+    let again = shop.send(post_body("k", "whole")).await;
+
+    assert_eq!((broken.status, whole.status, &whole.body[..]), (400, 200, &b"5"[..]));
+    assert!(again.is_replayed() && shop.counters.runs() == 1);
 }

@@ -1,4 +1,4 @@
-//! What is stored, replayed, and sent as it is.
+//! Responses that are stored, replayed, and sent as they are.
 
 use std::convert::Infallible;
 use std::future::ready;

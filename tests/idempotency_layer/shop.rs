@@ -24,7 +24,7 @@ use http_body_util::BodyExt;
 use tokio::sync::{Notify, Semaphore};
 use tower::ServiceExt;
 
-/// What the handlers and the test share.
+/// The state that the handlers and the test share.
 #[derive(Clone, Default)]
 pub(crate) struct Counters {
     runs: Arc<AtomicUsize>,
@@ -63,7 +63,7 @@ impl Counters {
     }
 }
 
-/// The scope of a request: the header `x-user`, which stands for authentication.
+/// The scope of a request: the header `x-user`, instead of authentication.
 pub(crate) type Scope = fn(&Parts) -> Result<RequestScope, StatusCode>;
 
 pub(crate) fn user(parts: &Parts) -> Result<RequestScope, StatusCode> {

@@ -1,4 +1,4 @@
-//! What a call costs, in commands.
+//! The cost of a call, in commands.
 
 use std::time::Duration;
 

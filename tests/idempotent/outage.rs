@@ -91,6 +91,35 @@ async fn a_start_without_a_reply_leaves_no_record() {
 }
 
 #[tokio::test]
+async fn a_lost_start_is_undone_after_an_outage_longer_than_its_lease() {
+    let server = server();
+    let proxy = Proxy::in_front_of(&server);
+    let cut = LockManager::connect(&proxy.url_with("?response_timeout=200ms")).await.expect("it connects");
+    let other = LockManager::connect(&server.url_with("")).await.expect("it connects").idempotent("k");
+    proxy.swallow_replies();
+    let (call, runs) = (cut.idempotent("k").lease(LEASE), Runs::default());
+    let landed = async {
+        while other.status().await.expect("the server is there").is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        proxy.black_hole(); // before the start is undone
+    };
+
+    let (unavailable, ()) = tokio::join!(runs.run(&call), landed);
+    assert!(matches!(unavailable, Err(Error::Unavailable { .. })), "{unavailable:?}");
+    tokio::time::sleep(8 * LEASE).await;
+    proxy.pass();
+
+    let undone = async {
+        while other.status().await.expect("the server is there").is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(LONG, "the start to be undone", undone).await;
+    assert_eq!(runs.count(), 0);
+}
+
+#[tokio::test]
 async fn an_outage_at_the_start_runs_the_body_only_on_demand() {
     let mut server = server();
     let (manager, runs) =

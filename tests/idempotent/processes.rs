@@ -64,7 +64,7 @@ impl Rig {
     }
 }
 
-/// What happens while a body runs.
+/// Events while a body runs.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Kill,

@@ -1,4 +1,4 @@
-//! What operators do: pause, resume, run now, reset, and read the history.
+//! Operations for operators: pause, resume, run now, reset, and read the history.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

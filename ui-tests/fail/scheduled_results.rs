@@ -1,4 +1,4 @@
-//! Return types without room for a call that does not run its tick, or for an error.
+//! Return types without a value for a call that does not run its tick, or for an error.
 
 use dlock_runtime::{Error, scheduled};
 

@@ -46,7 +46,7 @@ impl RecordOptions {
     }
 }
 
-/// What two calls of one key must have in common.
+/// The values that two calls of one key must have in common.
 pub(crate) enum Fingerprint {
     /// Nothing but the key.
     None,

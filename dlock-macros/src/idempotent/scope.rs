@@ -13,7 +13,7 @@ use crate::function::Function;
 use crate::key::{Key, KeySource, Template};
 use crate::report::Report;
 
-/// Who may see a result.
+/// The callers that may see a result.
 pub(crate) enum ScopeSource {
     /// Every caller that knows the key.
     Everyone,

@@ -29,6 +29,10 @@ pub(crate) trait StoreOperation: Debug + Send + Sync {
     /// The script then writes the key whenever it succeeds.
     fn needs_acks(&self) -> bool;
 
+    /// Returns `true` if the operation only undoes something. In the background, it leaves room for
+    /// those that store a result.
+    fn is_cleanup(&self) -> bool;
+
     /// Runs the operation in memory at `now`, in milliseconds.
     fn apply(&self, slot: &mut StoreSlot, now: u64) -> ScriptReply;
 }

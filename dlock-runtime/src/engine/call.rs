@@ -56,7 +56,7 @@ impl Engine {
         on_end: impl FnOnce(Option<ScriptReply>) + Send + 'static,
     ) {
         let bytes = operation.arguments().iter().map(|argument| argument.len()).sum();
-        let Some(slot) = self.calls.admit(bytes) else { return on_end(None) };
+        let Some(slot) = self.calls.admit(bytes, operation.is_cleanup()) else { return on_end(None) };
         let (engine, active) = (Arc::downgrade(self), self.active_call());
         self.backend.spawn(Box::pin(async move {
             let reply = call_until_answered(&engine, &key, &operation, limit).await;

@@ -353,7 +353,8 @@ impl Engine {
 
     /// Sends a request, and sends it again if the connection is lost before the reply.
     ///
-    /// Both together take at most one response timeout.
+    /// Both together take at most one response timeout. If the first may have taken effect and the
+    /// second is refused, the outcome is unknown.
     pub(crate) async fn request_with_retry<E, F>(&self, send: impl Fn() -> F) -> Result<Reply, E>
     where
         F: Future<Output = Result<Reply, E>>,
@@ -370,7 +371,10 @@ impl Engine {
         let left = started.plus(self.rules.response_timeout).since(self.now());
         tokio::select! {
             biased;
-            again = send() => again,
+            again = send() => match (&answer, again) {
+                (Ok(Reply::Unknown(_)), Ok(Reply::Refused(failure))) => Ok(Reply::Unknown(failure)),
+                (_, again) => again,
+            },
             () = self.backend.sleep(left) => answer,
         }
     }

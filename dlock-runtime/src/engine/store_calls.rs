@@ -4,7 +4,7 @@
 //! Invariants:
 //!
 //! - A call in the background is sent again until it has a definite reply, for a bounded time.
-//! - Calls in the background are bounded in number and in bytes.
+//! - Calls in the background are bounded in number and in bytes, and cleanups use at most half.
 #![allow(dead_code, reason = "used by features that are not locks")]
 
 use std::collections::HashMap;
@@ -151,10 +151,12 @@ impl StoreCalls {
         }
     }
 
-    /// Counts a call in the background of this size. Returns `None` if there are too many.
-    pub(super) fn admit(self: &Arc<Self>, bytes: usize) -> Option<BackgroundSlot> {
+    /// Counts a call in the background of this size. Returns `None` if there are too many. A
+    /// cleanup gets a place only in the first half, so that results always have the other.
+    pub(super) fn admit(self: &Arc<Self>, bytes: usize, is_cleanup: bool) -> Option<BackgroundSlot> {
+        let share = if is_cleanup { 2 } else { 1 };
         let mut load = lock(&self.background);
-        if load.count >= MAX_BACKGROUND_CALLS || load.bytes + bytes > MAX_BACKGROUND_BYTES {
+        if load.count >= MAX_BACKGROUND_CALLS / share || load.bytes + bytes > MAX_BACKGROUND_BYTES / share {
             return None;
         }
         load.count += 1;
@@ -183,3 +185,21 @@ impl StoreCalls {
 /// The bounds on calls in the background that have no reply. They apply to an outage of the server.
 pub(crate) const MAX_BACKGROUND_CALLS: usize = 1_024;
 pub(crate) const MAX_BACKGROUND_BYTES: usize = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cleanups_leave_room_for_results() {
+        let calls = Arc::new(StoreCalls::default());
+
+        let cleanups: Vec<_> = std::iter::from_fn(|| calls.admit(1, true)).collect();
+        let results: Vec<_> = std::iter::from_fn(|| calls.admit(1, false)).collect();
+
+        assert_eq!((cleanups.len(), results.len()), (MAX_BACKGROUND_CALLS / 2, MAX_BACKGROUND_CALLS / 2));
+        drop(cleanups);
+        assert!(calls.admit(MAX_BACKGROUND_BYTES / 2 + 1, true).is_none());
+        assert!(calls.admit(MAX_BACKGROUND_BYTES / 2 + 1, false).is_some());
+    }
+}

@@ -1,6 +1,6 @@
 //! [`Attempt`], one attempt that runs: its lease and its steps.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use crate::idempotent::operation::{RecordOperation, decode};
 use crate::idempotent::options::OnCrash;
 use crate::key::{LockKey, Name};
 use crate::manager::LockManager;
+use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::{BootInstant, Deadline};
 use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply};
 use crate::protocol::idempotency::{LONGEST_RESULT, LONGEST_STEP_NAME, LONGEST_STEPS, MAX_STEPS, StepResult};
@@ -36,6 +37,17 @@ pub(super) struct RecordTerms {
     pub(super) longest_result: usize,
 }
 
+impl RecordTerms {
+    /// Returns when a body must stop whose record was extended by a request sent at `sent`.
+    ///
+    /// With [`OnCrash::Fail`], no other attempt starts as long as the record exists. Otherwise one
+    /// may start once the lease is over.
+    fn deadline(&self, sent: BootInstant) -> BootInstant {
+        let term = if self.on_crash == OnCrash::Fail { self.ttl } else { self.lease };
+        Deadline::of_lease(sent, term).at()
+    }
+}
+
 /// One attempt that runs.
 #[derive(Debug)]
 pub(super) struct Attempt {
@@ -49,7 +61,7 @@ pub(super) struct Attempt {
     /// Whether there is a record; `false` if the server was unavailable at the start.
     pub(super) is_recorded: bool,
     started: BootInstant,
-    /// When the lease ends, in nanoseconds of the engine's clock.
+    /// When the body must stop, in nanoseconds of the engine's clock.
     deadline: AtomicU64,
     loss: Mutex<Option<LossCause>>,
     lost: Notify,
@@ -69,6 +81,8 @@ struct Steps {
     done: BTreeMap<String, StepResult>,
     /// Those that this attempt has begun.
     begun: HashSet<String>,
+    /// Those of this attempt whose results may not be in the store yet, in their order.
+    unconfirmed: Vec<String>,
     /// The bytes of all stored results.
     bytes: usize,
 }
@@ -93,12 +107,12 @@ impl Attempt {
             terms,
             is_recorded: true,
             started: sent,
-            deadline: AtomicU64::new(Deadline::of_lease(sent, terms.lease).at().nanos()),
+            deadline: AtomicU64::new(terms.deadline(sent).nanos()),
             loss: Mutex::default(),
             lost: Notify::new(),
             has_run: AtomicBool::new(false),
             renewal_ended: Arc::default(),
-            steps: Mutex::new(Steps { done, begun: HashSet::new(), bytes }),
+            steps: Mutex::new(Steps { done, bytes, ..Steps::default() }),
             #[cfg(feature = "testing")]
             has_crashed: AtomicBool::new(false),
         }
@@ -111,12 +125,6 @@ impl Attempt {
 
     pub(super) fn engine(&self) -> &Arc<Engine> {
         self.manager.engine()
-    }
-
-    /// Returns `true` if another attempt may start once the lease is over, so that this one must
-    /// stop then.
-    fn must_stop_in_time(&self) -> bool {
-        self.is_recorded && self.terms.on_crash != OnCrash::Fail
     }
 
     /// Marks that the body has been started.
@@ -132,7 +140,8 @@ impl Attempt {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if another attempt may have started, or the time of a shutdown is over.
+    /// [`Error::Lost`] if another attempt may have started, the record is gone or resolved, or the
+    /// time of a shutdown is over.
     pub(super) fn check(&self) -> Result<()> {
         let engine = self.engine();
         engine.in_own_process(Some(&self.key))?;
@@ -143,14 +152,26 @@ impl Attempt {
         if self.has_crashed.load(Ordering::Acquire) {
             return Err(self.lost_error(LossCause::Expired));
         }
-        if !self.must_stop_in_time() {
+        if !self.is_recorded {
             return Ok(());
         }
         if let Some(cause) = *lock(&self.loss) {
             return Err(self.lost_error(cause));
         }
-        let deadline = BootInstant::from_nanos(self.deadline.load(Ordering::Acquire));
-        if engine.now() < deadline { Ok(()) } else { Err(self.lost_error(LossCause::Expired)) }
+        if engine.now() < self.deadline() { Ok(()) } else { Err(self.lost_error(LossCause::Expired)) }
+    }
+
+    fn deadline(&self) -> BootInstant {
+        BootInstant::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// Waits until the deadline, as it is now. Without a record there is none.
+    async fn wait_for_deadline(&self) {
+        if !self.is_recorded {
+            return std::future::pending().await;
+        }
+        let engine = self.engine();
+        engine.backend.sleep(self.deadline().since(engine.now())).await;
     }
 
     /// Waits until the body must stop, and returns the error.
@@ -163,6 +184,7 @@ impl Attempt {
             tokio::select! {
                 () = lost => {}
                 () = self.engine().calls.aborted() => {}
+                () = self.wait_for_deadline() => {} // renewals move it
             }
         }
     }
@@ -181,7 +203,7 @@ impl Attempt {
     pub(super) async fn send(&self, event: IdempotencyEvent) -> Result<IdempotencyReply, CallFailure> {
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(event));
         let reply = self.engine().call(&self.record, &operation).await?;
-        Ok(decode(&reply).unwrap_or(IdempotencyReply::Absent))
+        decode(&reply).ok_or_else(|| CallFailure::Unknown(unexpected_reply()))
     }
 
     /// Ends the renewal of the lease.
@@ -203,8 +225,7 @@ impl Attempt {
         let renewed = self.send(IdempotencyEvent::Renew { token, lease: millis(lease), ttl: millis(ttl) });
         match renewed.await {
             Ok(IdempotencyReply::Done) => {
-                let deadline = Deadline::of_lease(sent, lease).at().nanos();
-                self.deadline.fetch_max(deadline, Ordering::AcqRel);
+                self.deadline.fetch_max(self.terms.deadline(sent).nanos(), Ordering::AcqRel);
                 Some(lease / 3)
             }
             Ok(_) => {
@@ -283,15 +304,18 @@ impl Attempt {
             let result = result.filter(has_room);
             steps.bytes += result.as_ref().map_or(0, Vec::len);
             steps.done.insert(name.to_owned(), result.clone());
+            steps.unconfirmed.push(name.to_owned());
             result
         };
         if result.is_none() {
             telemetry::idempotent_result_not_stored(&self.key, Some(name));
         }
-        let (token, ttl) = (self.token, self.terms.ttl);
-        let event = IdempotencyEvent::StoreStep { token, name: name.to_owned(), result, ttl: millis(ttl) };
+        let event = self.step_event(name.to_owned(), result);
         match self.send(event.clone()).await {
-            Ok(IdempotencyReply::Done) => Ok(()),
+            Ok(IdempotencyReply::Done) => {
+                lock(&self.steps).unconfirmed.retain(|unconfirmed| unconfirmed != name);
+                Ok(())
+            }
             Ok(_) => {
                 self.mark_lost(LossCause::NotOwner);
                 Err(self.lost_error(LossCause::NotOwner))
@@ -301,6 +325,29 @@ impl Attempt {
                 Ok(())
             }
         }
+    }
+
+    fn step_event(&self, name: String, result: StepResult) -> IdempotencyEvent {
+        IdempotencyEvent::StoreStep { token: self.token, name, result, ttl: millis(self.terms.ttl) }
+    }
+
+    /// Returns the steps that may not be in the store yet. A record that is forgotten without them
+    /// would be deleted.
+    pub(super) fn unconfirmed_steps(&self) -> Vec<IdempotencyEvent> {
+        let steps = lock(&self.steps);
+        let names = steps.unconfirmed.iter();
+        names.map(|name| self.step_event(name.clone(), steps.done.get(name).cloned().flatten())).collect()
+    }
+
+    /// Sends events in the background, each after the reply to the one before. `on_end` gets the
+    /// last reply: that to the last event, or the first that is not `Done`.
+    pub(super) fn send_in_order(
+        &self,
+        events: Vec<IdempotencyEvent>,
+        on_end: impl FnOnce(Option<IdempotencyReply>) + Send + 'static,
+    ) {
+        let record = Name::clone(&self.record);
+        send_in_order(self.engine(), record, events.into(), self.terms.ttl, Box::new(on_end));
     }
 
     /// Sends an event until there is a reply, which `on_end` gets; `None` if there is none within
@@ -315,6 +362,32 @@ impl Attempt {
             on_end(reply.as_ref().and_then(decode));
         });
     }
+}
+
+/// Sends `events` as [`Attempt::send_in_order`] does.
+fn send_in_order(
+    engine: &Arc<Engine>,
+    record: Name,
+    mut events: VecDeque<IdempotencyEvent>,
+    limit: Duration,
+    on_end: Box<dyn FnOnce(Option<IdempotencyReply>) + Send>,
+) {
+    let Some(event) = events.pop_front() else { return on_end(None) };
+    let (weak, key) = (Arc::downgrade(engine), Name::clone(&record));
+    engine.call_in_background(key, Arc::new(RecordOperation(event)), limit, move |reply| {
+        let reply = reply.as_ref().and_then(decode);
+        match weak.upgrade() {
+            Some(engine) if !events.is_empty() && reply == Some(IdempotencyReply::Done) => {
+                send_in_order(&engine, record, events, limit, on_end);
+            }
+            _ => on_end(reply),
+        }
+    });
+}
+
+/// Returns the failure of a reply that no script gives.
+pub(super) fn unexpected_reply() -> Failure {
+    Failure::new(FailureKind::Passing, "the server gave an unexpected reply")
 }
 
 /// Renews the lease of `attempt`. Holds nothing alive while it sleeps.

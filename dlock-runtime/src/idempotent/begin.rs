@@ -9,13 +9,12 @@ use crate::config::config;
 use crate::engine::Engine;
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, Result};
-use crate::idempotent::attempt::{Attempt, RecordTerms, millis};
+use crate::idempotent::attempt::{Attempt, RecordTerms, millis, unexpected_reply};
 use crate::idempotent::execution::Execution;
 use crate::idempotent::operation::{RecordOperation, decode};
 use crate::idempotent::options::{IdempotentOptions, OnUnavailable};
 use crate::key::{LockKey, MARKER, Name};
 use crate::manager::LockManager;
-use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::idempotency::CallIdentity;
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
 use crate::protocol::idempotency::verdict::Verdict;
@@ -46,7 +45,7 @@ pub(super) struct PendingCall {
     pub(super) key: LockKey,
     pub(super) record: Name,
     terms: RecordTerms,
-    identity: CallIdentity,
+    pub(super) identity: CallIdentity,
     previous_fingerprint: String,
 }
 
@@ -132,6 +131,7 @@ impl PendingCall {
     /// If the future is dropped, a start is undone.
     pub(super) async fn ask(&self, waiter: Option<String>) -> Result<Asked> {
         let engine = self.manager.engine();
+        let _active = engine.active_call(); // a shutdown waits for the reply
         let token = engine.tokens.next();
         let undo = UndoBegin { call: self, token, is_armed: true };
         let call = self.begin_call(token, waiter);
@@ -186,7 +186,7 @@ impl PendingCall {
     }
 
     fn unusable_reply(&self) -> Error {
-        Failure::new(FailureKind::Passing, "the server gave an unexpected reply").into_error(self.key.clone())
+        unexpected_reply().into_error(self.key.clone())
     }
 
     /// Returns an execution without a record: the server is unavailable.
@@ -220,7 +220,7 @@ impl Drop for UndoBegin<'_> {
         }
         let ttl = self.call.terms.ttl;
         let event = IdempotencyEvent::Forget { token: self.token, has_run: false, ttl: millis(ttl) };
-        undo(engine, &self.call.record, Arc::new(RecordOperation(event)), self.call.terms.lease);
+        undo(engine, &self.call.record, Arc::new(RecordOperation(event)), ttl);
     }
 }
 

@@ -1,7 +1,7 @@
 //! [`Duplicates`]: the calls of this process that wait for the same key.
 //!
 //! ```text
-//! calls of one key --turn--> one of them asks the store
+//! equal calls --turn--> one of them asks the store
 //!   Started      it runs its body, and keeps the turn until its end
 //!   Running      it keeps the turn, and asks again when the record changes
 //!   Completed    the reply is shared with all calls
@@ -22,19 +22,29 @@ use crate::engine::Engine;
 use crate::idempotent::operation::RecordOperation;
 use crate::key::Name;
 use crate::protocol::deadline::BootInstant;
+use crate::protocol::idempotency::CallIdentity;
 use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply};
 use crate::sync::lock;
 
 /// The waiting calls of one manager, by record.
 #[derive(Debug, Default)]
 pub(crate) struct Duplicates {
-    waiting: Mutex<HashMap<Name, Weak<WaitingCalls>>>,
+    waiting: Mutex<HashMap<DuplicateKey, Weak<WaitingCalls>>>,
+}
+
+/// What calls have in common that wait for each other. A call with another payload does not wait:
+/// it gets an error.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct DuplicateKey {
+    record: Name,
+    function: String,
+    fingerprint: String,
 }
 
 /// The calls of this process that wait for one record.
 #[derive(Debug)]
 pub(super) struct WaitingCalls {
-    record: Name,
+    key: DuplicateKey,
     engine: Weak<Engine>,
     duplicates: Arc<Duplicates>,
     pub(super) turn: Arc<tokio::sync::Mutex<NextCheck>>,
@@ -60,14 +70,21 @@ pub(super) struct Turn {
 }
 
 impl Duplicates {
-    /// Returns the calls that wait for `record`.
-    pub(super) fn join(self: &Arc<Self>, engine: &Arc<Engine>, record: &Name) -> Arc<WaitingCalls> {
+    /// Returns the calls with this identity that wait for `record`.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
+        record: &Name,
+        identity: &CallIdentity,
+    ) -> Arc<WaitingCalls> {
+        let CallIdentity { function, fingerprint, .. } = identity.clone();
+        let key = DuplicateKey { record: Name::clone(record), function, fingerprint };
         let mut waiting = lock(&self.waiting);
-        if let Some(calls) = waiting.get(record).and_then(Weak::upgrade) {
+        if let Some(calls) = waiting.get(&key).and_then(Weak::upgrade) {
             return calls;
         }
         let calls = Arc::new(WaitingCalls {
-            record: Name::clone(record),
+            key: key.clone(),
             engine: Arc::downgrade(engine),
             duplicates: Arc::clone(self),
             turn: Arc::new(tokio::sync::Mutex::new(NextCheck { at: BootInstant::START })),
@@ -75,7 +92,7 @@ impl Duplicates {
             changed: engine.calls.watch(record),
             is_queued: AtomicBool::new(false),
         });
-        waiting.insert(Name::clone(record), Arc::downgrade(&calls));
+        waiting.insert(key, Arc::downgrade(&calls));
         calls
     }
 }
@@ -92,8 +109,8 @@ impl WaitingCalls {
     fn settle(&self, reply: IdempotencyReply) {
         self.is_queued.store(false, Ordering::Release);
         let mut waiting = lock(&self.duplicates.waiting);
-        if waiting.get(&self.record).is_some_and(|calls| std::ptr::eq(calls.as_ptr(), self)) {
-            waiting.remove(&self.record);
+        if waiting.get(&self.key).is_some_and(|calls| std::ptr::eq(calls.as_ptr(), self)) {
+            waiting.remove(&self.key);
         }
         drop(waiting);
         self.settled.send_replace(Some(Arc::new(reply)));
@@ -103,8 +120,8 @@ impl WaitingCalls {
 impl Drop for WaitingCalls {
     fn drop(&mut self) {
         let mut waiting = lock(&self.duplicates.waiting);
-        if waiting.get(&self.record).is_some_and(|calls| std::ptr::eq(calls.as_ptr(), self)) {
-            waiting.remove(&self.record);
+        if waiting.get(&self.key).is_some_and(|calls| std::ptr::eq(calls.as_ptr(), self)) {
+            waiting.remove(&self.key);
         }
         drop(waiting);
         if *self.is_queued.get_mut()
@@ -113,7 +130,7 @@ impl Drop for WaitingCalls {
         {
             let event = IdempotencyEvent::Dequeue { waiter: waiter_id(&engine) };
             let operation = Arc::new(RecordOperation(event));
-            engine.call_in_background(Name::clone(&self.record), operation, Duration::ZERO, |_| {});
+            engine.call_in_background(Name::clone(&self.key.record), operation, Duration::ZERO, |_| {});
         }
     }
 }

@@ -8,7 +8,7 @@ use std::task::Poll;
 use tracing::Instrument as _;
 
 use crate::config::config;
-use crate::engine::store_calls::ActiveCall;
+use crate::engine::store_calls::{ActiveCall, CallFailure};
 use crate::error::{Error, Result};
 use crate::global::in_current_scope;
 use crate::idempotent::attempt::{Attempt, millis};
@@ -66,8 +66,12 @@ impl Execution {
         F: FnOnce(IdempotentRecord) -> Fut,
         Fut: Future<Output = (Completion, V)>,
     {
-        self.attempt.mark_run();
-        let body = body(IdempotentRecord::new(&self.attempt));
+        let attempt = Arc::clone(&self.attempt);
+        let body = async move {
+            // Not before the first poll: a body that is refused until then has not run.
+            attempt.mark_run();
+            body(IdempotentRecord::new(&attempt)).await
+        };
         let (completion, value) = run_while_valid(&self.attempt, body).await?;
         #[cfg(feature = "testing")]
         self.attempt.crash_at(CrashPoint::BeforeResult).await?;
@@ -85,7 +89,7 @@ impl Execution {
         }
         let event = self.event(completion);
         self.ending = Some(event.clone());
-        let reply = self.attempt.send(event).await;
+        let reply = self.end(event).await;
         let Some(event) = self.ending.take() else { return };
         self.is_ended = true;
         match (reply, event) {
@@ -96,6 +100,25 @@ impl Execution {
             }
             (Ok(reply), event) => report_end(&self.attempt.key, &event, Some(&reply)),
             (Err(_), event) => self.finish_in_background(event),
+        }
+    }
+
+    /// Sends the end of the attempt. Steps without a reply are sent before it, if it keeps steps.
+    async fn end(&self, event: IdempotencyEvent) -> Result<IdempotencyReply, CallFailure> {
+        for step in self.steps_before(&event) {
+            match self.attempt.send(step).await? {
+                IdempotencyReply::Done => {}
+                refused => return Ok(refused),
+            }
+        }
+        self.attempt.send(event).await
+    }
+
+    /// Returns the steps that must be in the store before `event`.
+    fn steps_before(&self, event: &IdempotencyEvent) -> Vec<IdempotencyEvent> {
+        match event {
+            IdempotencyEvent::Forget { .. } => self.attempt.unconfirmed_steps(),
+            _ => Vec::new(),
         }
     }
 
@@ -120,8 +143,9 @@ impl Execution {
     fn finish_in_background(&self, event: IdempotencyEvent) {
         telemetry::idempotent_end_pending(&self.attempt.key);
         let key = self.attempt.key.clone();
-        let sent = event.clone();
-        self.attempt.send_in_background(event, move |reply| report_end(&key, &sent, reply.as_ref()));
+        let mut events = self.steps_before(&event);
+        events.push(event.clone());
+        self.attempt.send_in_order(events, move |reply| report_end(&key, &event, reply.as_ref()));
     }
 }
 

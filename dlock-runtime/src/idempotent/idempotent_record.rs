@@ -55,7 +55,8 @@ impl IdempotentRecord {
     /// # Errors
     ///
     /// [`Error::Lost`] if the lease is over, and [`OnCrash`](crate::idempotent::OnCrash) lets
-    /// another attempt start.
+    /// another attempt start; with [`OnCrash::Fail`](crate::idempotent::OnCrash::Fail), if the
+    /// `ttl` is over; if the record was deleted, or an operator has resolved it.
     pub fn check(&self) -> Result<()> {
         self.attempt.check()
     }

@@ -89,7 +89,12 @@ impl StoreOperation for RecordOperation {
                 | IdempotencyEvent::Renew { .. }
                 | IdempotencyEvent::StoreStep { .. }
                 | IdempotencyEvent::Complete { .. }
+                | IdempotencyEvent::Forget { .. } // it must not overtake the events before it
         )
+    }
+
+    fn is_cleanup(&self) -> bool {
+        matches!(self.0, IdempotencyEvent::Forget { has_run: false, .. } | IdempotencyEvent::Dequeue { .. })
     }
 
     fn apply(&self, slot: &mut StoreSlot, now: u64) -> ScriptReply {

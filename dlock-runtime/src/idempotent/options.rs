@@ -8,14 +8,17 @@ use crate::idempotent::fingerprint::Fingerprints;
 use crate::options::checked_lease;
 use crate::protocol::idempotency::{CrashPolicy, LONGEST_RESULT};
 
-/// What a call does if an earlier attempt crashed: its lease ended without a result.
+/// The reaction of a call to an attempt that crashed: its lease ended without a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnCrash {
     /// Every call gets [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) until an operator
-    /// resolves the key. The body starts at most once.
+    /// resolves the key or the `ttl` of the record is over. Until then the body starts at most
+    /// once.
     ///
-    /// If the first attempt was only slow, its late result is stored, and later calls get it.
+    /// If the first attempt was only slow, its late result is stored, and later calls get it. Its
+    /// body is dropped if the record is deleted or resolved, or has not been renewed for a `ttl`.
+    /// This also holds if the first attempt has this value and a later call has another one.
     #[default]
     Fail,
     /// The body runs again, from its start. The body starts at least once.
@@ -35,7 +38,7 @@ impl OnCrash {
     }
 }
 
-/// What a call does if the server is unavailable at the start.
+/// The reaction of a call to a server that is unavailable at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnUnavailable {

@@ -36,7 +36,7 @@ impl<T> Outcome<T> {
     }
 }
 
-/// What an idempotent call stores for later calls.
+/// The part of an outcome that is stored for later calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Completion {

@@ -1,12 +1,20 @@
 //! The behavior of idempotent calls in memory, under paused time.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 
+use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
+use crate::error::LossCause;
+use crate::idempotent::begin::{Begun, begin, record_name};
+use crate::idempotent::options::IdempotentOptions;
+use crate::idempotent::outcome::Completion;
 use crate::idempotent::{IdempotencyState, OnCrash};
+use crate::key::IntoLockKey;
+use crate::protocol::command::ScriptReply;
 use crate::{Error, LockManager, Result};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,7 +27,7 @@ async fn manager() -> LockManager {
 fn no_key_is_the_name_of_a_record() {
     for key in ["a", "{a}", "a:b", &"x".repeat(600)] {
         let key = crate::LockKey::new(key).expect("it is a key");
-        let record = crate::idempotent::begin::record_name(&key);
+        let record = record_name(&key);
 
         assert!(crate::LockKey::new(&*record).is_err() && crate::LockKey::from_shown(&record).is_err());
     }
@@ -184,4 +192,203 @@ async fn an_error_is_forgotten_and_the_body_runs_again() -> Result<()> {
 
     assert_eq!(call.run(async |_| Ok::<_, Error>(2)).await?.into_value(), 2);
     Ok(())
+}
+
+/// Deletes a record, as `FLUSHALL` does.
+#[derive(Debug)]
+struct Evict;
+
+impl StoreOperation for Evict {
+    fn script(&self) -> &'static StoreScript {
+        unreachable!("memory runs no scripts")
+    }
+
+    fn arguments(&self) -> Vec<Cow<'_, [u8]>> {
+        Vec::new()
+    }
+
+    fn needs_acks(&self) -> bool {
+        false
+    }
+
+    fn is_cleanup(&self) -> bool {
+        false
+    }
+
+    fn apply(&self, slot: &mut StoreSlot, _: u64) -> ScriptReply {
+        slot.value = None;
+        ScriptReply::Int(1)
+    }
+}
+
+fn key_of(manager: &LockManager, key: &str) -> crate::LockKey {
+    key.into_lock_key(manager.namespace()).expect("it is a key")
+}
+
+async fn evict(manager: &LockManager, key: &str) {
+    let operation: Arc<dyn StoreOperation> = Arc::new(Evict);
+    manager.engine().call(&record_name(&key_of(manager, key)), &operation).await.expect("memory is there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_is_dropped_if_its_record_is_gone() {
+    for on_crash in [OnCrash::Fail, OnCrash::Resume] {
+        let manager = manager().await;
+        let call = manager.idempotent("k").lease(30 * SECOND).on_crash(on_crash);
+        let lost = call.run_attached(async |_| {
+            evict(&manager, "k").await;
+            tokio::time::sleep(60 * SECOND).await;
+            Ok::<_, Error>(1)
+        });
+
+        let lost = lost.await;
+        assert!(
+            matches!(lost, Err(Error::Lost { cause: LossCause::NotOwner, .. })),
+            "{on_crash:?}: {lost:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_resend_leaves_the_outcome_unknown() {
+    use crate::protocol::command::{Failure, FailureKind, Reply};
+
+    let lost = || Failure { connection_lost: true, ..Failure::new(FailureKind::Passing, "lost") };
+    let (unknown, refused) = (Reply::Unknown(lost()), Reply::Refused(lost()));
+    for (first, second, is_unknown) in
+        [(&unknown, &refused, true), (&refused, &refused, false), (&refused, &unknown, true)]
+    {
+        let replies = std::cell::RefCell::new(vec![second.clone(), first.clone()]);
+        let send = || std::future::ready(replies.borrow_mut().pop().ok_or(()));
+
+        let reply = manager().await.engine().request_with_retry(send).await.expect("there is a reply");
+
+        assert_eq!(matches!(reply, Reply::Unknown(_)), is_unknown, "{first:?}, {second:?}: {reply:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_before_the_first_poll_leaves_no_record() {
+    let url = "memory://unpolled";
+    let (manager, other) =
+        (LockManager::connect(url).await.expect("it connects"), LockManager::connect(url).await);
+    let other = other.expect("it connects").idempotent("k");
+    let begun = begin(&manager, key_of(&manager, "k"), &IdempotentOptions::default()).await;
+    let begun = begun.expect("it begins");
+    assert_eq!(state(&other).await, Some(IdempotencyState::InProgress));
+    let Begun::Started(execution) = begun else { panic!("{begun:?}") };
+
+    let body = async {
+        manager.engine().calls.aborted().await;
+        execution.run(async |_| (Completion::NotStored, ())).await
+    };
+    let (ran, ()) = tokio::join!(body, manager.shutdown(Duration::ZERO));
+
+    assert!(matches!(ran, Err(Error::Lost { cause: LossCause::Shutdown, .. })), "{ran:?}");
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(state(&other).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_with_another_payload_does_not_wait() {
+    let manager = manager().await;
+    let call = |payload: u8| manager.idempotent("k").fingerprint(&payload).wait(60 * SECOND);
+    let first = call(1);
+    let first = tokio::spawn(async move {
+        first
+            .run(async |_| {
+                tokio::time::sleep(20 * SECOND).await;
+                Ok::<_, Error>(1)
+            })
+            .await
+    });
+    tokio::time::sleep(SECOND).await;
+    let started = tokio::time::Instant::now();
+
+    let other = call(2).run(async |_| Ok::<_, Error>(2)).await;
+
+    assert!(matches!(other, Err(Error::KeyReused { .. })), "{other:?}");
+    assert!(started.elapsed() < SECOND, "{:?}", started.elapsed());
+    first.await.expect("it ends").expect("it succeeds");
+}
+
+#[cfg(feature = "testing")]
+mod outages {
+    use super::*;
+    use crate::idempotent::OnUnavailable;
+    use crate::testing::TestLocks;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_is_dropped_at_its_deadline() {
+        // Renewals fail at 5.3 s, and then once a second: none of them at the deadline.
+        let lease = 16 * SECOND;
+        let locks = TestLocks::new();
+        let manager = locks.manager();
+        for (on_crash, ttl) in [(OnCrash::Rerun, 3_600 * SECOND), (OnCrash::Fail, 61 * SECOND)] {
+            let term = if on_crash == OnCrash::Fail { ttl } else { lease };
+            let call = manager.idempotent(format!("k:{on_crash:?}")).lease(lease).ttl(ttl).on_crash(on_crash);
+            let started = tokio::time::Instant::now();
+
+            let lost = call.run_attached(async |_| {
+                let _outage = locks.outage();
+                tokio::time::sleep(2 * term).await;
+                Ok::<_, Error>(1)
+            });
+            let lost = lost.await;
+
+            assert!(matches!(lost, Err(Error::Lost { .. })), "{on_crash:?}: {lost:?}");
+            let after = started.elapsed();
+            assert!(after <= term && after + SECOND > term, "{on_crash:?}: after {after:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_is_stored_before_its_attempt_is_forgotten() {
+        let locks = TestLocks::new();
+        for (outage_ends_first, key) in [(true, "a"), (false, "b")] {
+            let call = locks.manager().idempotent(key);
+            let mut outage = None;
+            let failed = call.run_attached(async |record| {
+                outage = Some(locks.outage());
+                record.step("psp", async || Ok::<_, Error>(1)).await?;
+                if outage_ends_first {
+                    outage.take().expect("it has begun").end();
+                }
+                Err::<u8, _>(Error::NotInstalled {})
+            });
+            assert!(matches!(failed.await, Err(Error::NotInstalled {})));
+            drop(outage);
+            tokio::time::sleep(10 * SECOND).await;
+
+            let again = call.run(async |record| record.step("psp", async || Ok::<_, Error>(2)).await).await;
+
+            assert_eq!(again.expect("it runs").into_value(), 1, "{key}: the step is not repeated");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_running_does_not_run_again_in_an_outage() {
+        let locks = TestLocks::new();
+        let first = locks.another_manager().idempotent("k").lease(60 * SECOND);
+        let first = tokio::spawn(async move {
+            first
+                .run(async |_| {
+                    tokio::time::sleep(20 * SECOND).await;
+                    Ok::<_, Error>(1)
+                })
+                .await
+        });
+        tokio::time::sleep(SECOND).await;
+        let call = locks.manager().idempotent("k").wait(5 * SECOND).on_unavailable(OnUnavailable::Run);
+        let outage = async {
+            tokio::time::sleep(SECOND).await;
+            locks.outage()
+        };
+
+        let (again, outage) = tokio::join!(call.run_attached(async |_| Ok::<_, Error>(2)), outage);
+
+        assert!(matches!(again, Err(Error::InProgress { .. })), "{again:?}");
+        drop(outage);
+        first.await.expect("it ends").expect("it succeeds");
+    }
 }

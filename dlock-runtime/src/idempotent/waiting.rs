@@ -17,8 +17,8 @@ impl PendingCall {
     ///
     /// # Errors
     ///
-    /// [`Error::InProgress`] if the other call is still running; the last failure if the server is
-    /// unavailable; the error of the verdict.
+    /// [`Error::InProgress`] if the other call was found running; the last failure if the server is
+    /// unavailable from the start; the error of the verdict.
     ///
     /// # Cancel safety
     ///
@@ -35,7 +35,7 @@ impl PendingCall {
 
     async fn wait_for_turn(&self, wait: Duration) -> Result<Begun> {
         let engine = self.manager.engine();
-        let calls = self.manager.duplicates().join(engine, &self.record);
+        let calls = self.manager.duplicates().join(engine, &self.record, &self.identity);
         let mut settled = calls.settled.subscribe();
         let mut timeout = pin!(engine.backend.sleep(wait));
         let next = tokio::select! {
@@ -60,7 +60,7 @@ impl PendingCall {
         mut timeout: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Begun> {
         let engine = self.manager.engine();
-        let mut last = self.in_progress(None);
+        let (mut last, mut has_seen_running) = (self.in_progress(None), false);
         loop {
             let pause = turn.next.at.since(engine.now());
             if !pause.is_zero() {
@@ -86,7 +86,7 @@ impl PendingCall {
                     let found =
                         IdempotencyReply::Running { identity, lease_left: millis(lease_left), is_queued };
                     match self.decide(&found) {
-                        Err(error @ Error::InProgress { .. }) => last = error,
+                        Err(error @ Error::InProgress { .. }) => (last, has_seen_running) = (error, true),
                         other => return other,
                     }
                 }
@@ -99,7 +99,9 @@ impl PendingCall {
                     return decided;
                 }
                 Err(error @ Error::Unavailable { .. }) => {
-                    last = error;
+                    if !has_seen_running {
+                        last = error;
+                    }
                     turn.next.at = now.plus(check_after);
                 }
                 Err(error) => return Err(error),

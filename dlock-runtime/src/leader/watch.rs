@@ -20,7 +20,7 @@ pub struct LeaderWatch {
     reported: Reported,
 }
 
-/// What a watch has reported.
+/// The last report of a watch.
 #[derive(Debug, PartialEq, Eq)]
 enum Reported {
     Nothing,

@@ -67,7 +67,7 @@ pub fn returns<R: JobResult>() -> Returns<R> {
     Returns(PhantomData)
 }
 
-/// A return type with room for "this call did not run the tick", and for errors of the store.
+/// A return type with values for "this call did not run the tick", and for errors of the store.
 #[diagnostic::on_unimplemented(
     message = "a scheduled function returns `Result<Option<T>, E>`, not `{Self}`",
     label = "return `Result<Option<T>, E>`, where `E: From<dlock_runtime::Error> + Display`",

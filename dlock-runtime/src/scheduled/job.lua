@@ -136,7 +136,7 @@ local kind, slot, from, untl, previous = ARGV[4], tonumber(ARGV[5]), tonumber(AR
 local owner, node, spec, lease = ARGV[9], ARGV[10], ARGV[11], tonumber(ARGV[12])
 local overlap, crashed, retries = ARGV[13], ARGV[14], tonumber(ARGV[15])
 
--- The last parts tell the caller which schedule ran last, the newest slot, and the request.
+-- The last parts are the schedule that ran last, the newest slot, and the request.
 local spec_before, slot_before = r.sp or '', text(int('s'))
 local function answer(what, a, b, c)
   return reply(what, a or '', b or '', c or '', spec_before, slot_before, r.rr or '')

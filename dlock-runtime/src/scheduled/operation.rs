@@ -96,6 +96,10 @@ impl StoreOperation for JobOperation {
         !matches!(self.request, JobRequest::Read)
     }
 
+    fn is_cleanup(&self) -> bool {
+        matches!(&self.request, JobRequest::Finish(end) if end.result == RunResult::Unstarted)
+    }
+
     fn apply(&self, slot: &mut StoreSlot, now: u64) -> ScriptReply {
         let stored = slot.value.take().filter(|_| now < slot.expires);
         let stored = stored.and_then(|value| value.downcast::<JobRecord>().ok());

@@ -74,7 +74,7 @@ pub struct LockLayer<F> {
     settings: Arc<LockSettings<F>>,
 }
 
-/// What all services of a layer have in common.
+/// The state that all services of a layer share.
 #[derive(Clone)]
 struct LockSettings<F> {
     manager: LockManager,

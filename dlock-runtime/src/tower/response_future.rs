@@ -19,7 +19,7 @@ pub struct ResponseFuture<B, E> {
     inner: Pin<Box<dyn Future<Output = Responded<B, E>> + Send>>,
 }
 
-/// What the future of a service returns.
+/// The output of a service's future.
 type Responded<B, E> = Result<Response<ResponseBody<B>>, E>;
 
 impl<B, E> ResponseFuture<B, E> {

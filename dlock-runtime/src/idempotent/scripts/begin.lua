@@ -5,12 +5,12 @@
 --    | {3, fingerprint, function, version, phase, ..} found: 'C', kind, result | 'T'
 --      | 'P', lease left, queued | 'X', attempt: crashed
 local time = clock()
-local h = redis.call('HMGET', KEYS[1], 's', 'o', 'n', 'l', 'f', 'fn', 'v')
+local h = redis.call('HMGET', KEYS[1], 's', 'o', 'n', 'l', 'f', 'fn', 'v', 'p')
 local phase, owner, n = h[1], h[2], tonumber(h[3] or '0')
 
 local function start(attempt)
   redis.call('HSET', KEYS[1], 's', 'P', 'o', ARGV[2], 'n', attempt, 'l', number(time + ARGV[3]),
-    'f', ARGV[6], 'fn', ARGV[8], 'v', ARGV[9])
+    'f', ARGV[6], 'fn', ARGV[8], 'v', ARGV[9], 'p', ARGV[5])
   redis.call('PEXPIRE', KEYS[1], ARGV[4])
 end
 
@@ -42,7 +42,7 @@ if phase == 'P' and owner ~= ARGV[2] then
     end
     return {3, h[5], h[6], h[7], 'P', left, queued}
   end
-  if ARGV[5] == 'fail' then return {3, h[5], h[6], h[7], 'X', n} end
+  if ARGV[5] == 'fail' or h[8] == 'fail' then return {3, h[5], h[6], h[7], 'X', n} end
   if ARGV[5] == 'rerun' then delete_steps() end
   redis.call('HSET', KEYS[1], 'cr', '1')
 end

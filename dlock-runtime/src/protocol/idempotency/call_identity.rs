@@ -1,6 +1,6 @@
 //! [`CallIdentity`]: what tells one call from another under the same key.
 
-/// What tells one call from another under the same key.
+/// The values that distinguish calls under the same key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct CallIdentity {
     /// The fingerprint of the payload; empty if there is none.

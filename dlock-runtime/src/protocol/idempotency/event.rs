@@ -96,7 +96,7 @@ pub(crate) struct RecordSnapshot {
     pub(crate) steps: Vec<String>,
 }
 
-/// What a call does to a record whose attempt has crashed.
+/// The reaction of a call to a record whose attempt has crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CrashPolicy {
     /// Reports it. The body starts at most once.

@@ -14,7 +14,8 @@
 //! Invariants:
 //!
 //! - At most one token owns a running record, and only its owner changes it.
-//! - With [`CrashPolicy::Fail`], a record whose lease is over never starts again.
+//! - If the owner or the call has [`CrashPolicy::Fail`], a record whose lease is over never starts
+//!   again.
 //! - A call with another identity changes nothing and gets nothing of the record.
 //! - Every event of a token can be repeated: the second time it changes nothing.
 //!

@@ -10,7 +10,7 @@ use crate::protocol::idempotency::event::{
 use crate::protocol::idempotency::stored_result::{StepResult, StoredResult};
 use crate::token::Token;
 
-/// What a record is about.
+/// The phase of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum RecordPhase {
     Running { lease_end: u64 },
@@ -25,6 +25,8 @@ pub(crate) struct IdempotencyRecord {
     owner: Option<Token>,
     attempt: u32,
     identity: CallIdentity,
+    /// What the owner of the attempt counts on after a crash.
+    on_crash: CrashPolicy,
     /// Whether the attempt follows one that crashed.
     has_crashed: bool,
     created: u64,
@@ -91,7 +93,7 @@ pub(crate) fn apply(
     }
 }
 
-/// What an event has done to a record.
+/// The effect of an event on a record.
 enum RecordChange {
     Reply(IdempotencyReply),
     /// The record has left its phase, and its waiters are notified.
@@ -107,6 +109,7 @@ fn begin(slot: &mut Option<IdempotencyRecord>, call: &BeginCall, now: u64) -> Id
             owner: Some(call.token),
             attempt: 1,
             identity: call.identity.clone(),
+            on_crash: call.on_crash,
             has_crashed: false,
             created: now,
             done: None,
@@ -131,7 +134,7 @@ fn begin(slot: &mut Option<IdempotencyRecord>, call: &BeginCall, now: u64) -> Id
             let result = result.clone();
             IdempotencyReply::Completed { identity: record.identity.clone(), result }
         }
-        RecordPhase::Running { .. } if call.on_crash == CrashPolicy::Fail => {
+        RecordPhase::Running { .. } if [call.on_crash, record.on_crash].contains(&CrashPolicy::Fail) => {
             IdempotencyReply::Crashed { identity: record.identity.clone(), attempt: record.attempt }
         }
         RecordPhase::Running { .. } => {
@@ -154,6 +157,7 @@ impl IdempotencyRecord {
         self.phase = RecordPhase::Running { lease_end: now + call.lease };
         self.owner = Some(call.token);
         self.identity = call.identity.clone();
+        self.on_crash = call.on_crash;
         self.expires = now + call.ttl;
         self.started()
     }

@@ -304,3 +304,20 @@ fn a_record_ends_with_its_time_to_live() {
     rig.now += 1;
     assert_eq!(rig.begin(two, CrashPolicy::Fail), started(1, &[]));
 }
+
+#[test]
+fn the_policy_of_the_owner_counts_too() {
+    let [one, two, three] = tokens();
+    for other in [CrashPolicy::Rerun, CrashPolicy::Resume] {
+        let mut rig = Rig::default();
+        rig.begin(one, CrashPolicy::Fail);
+        rig.now = LEASE;
+        assert!(matches!(rig.begin(two, other), IdempotencyReply::Crashed { .. }), "its body may still run");
+
+        rig.forget(one, true);
+        assert_eq!(rig.begin(two, other), started(1, &[]));
+        rig.now += LEASE;
+        assert!(matches!(rig.begin(three, CrashPolicy::Fail), IdempotencyReply::Crashed { .. }));
+        assert_eq!(rig.begin(three, other), started(2, &[]));
+    }
+}

@@ -4,7 +4,7 @@ use crate::protocol::idempotency::call_identity::{CallIdentity, is_same_call};
 use crate::protocol::idempotency::event::IdempotencyReply;
 use crate::protocol::idempotency::stored_result::StoredResult;
 
-/// What a call does about a record that it does not own.
+/// The reaction of a call to a record that it does not own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Returns the stored result.

@@ -43,7 +43,7 @@ pub(crate) struct BeginRequest {
     pub(crate) retries: u32,
 }
 
-/// What a process wants to run.
+/// The run that a process requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BeginKind {
     /// The current tick.

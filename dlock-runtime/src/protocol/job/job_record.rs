@@ -59,7 +59,7 @@ pub(crate) enum SlotState {
     Unstarted,
 }
 
-/// What a job has done since it was first seen.
+/// The counts of a job since it was first seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JobCounters {
     pub(crate) runs: u64,

@@ -30,7 +30,8 @@ use crate::manager::LockManager;
 /// - The body is read before the handler runs, up to [`max_body`](Self::max_body), for the
 ///   [fingerprint](Self::fingerprint): another method, path, query, or body with the same key gets
 ///   422. Over axum, the matched path identifies the route, which needs the feature `axum`;
-///   otherwise by the path.
+///   otherwise the path does. Without that feature, put the layer outside `Router::nest`: inside,
+///   a request has lost the prefix of its path, and requests that differ only there are equal.
 ///
 /// # Responses
 ///
@@ -50,10 +51,11 @@ use crate::manager::LockManager;
 /// the extensions of the response.
 ///
 /// Stored are responses with 2xx, 3xx, and 4xx, except 401, 403, 408, 409, 421, 425, and 429; see
-/// [`store`](Self::store). After another response, the next request runs the handler. A stored
-/// response has its status, its body, and these headers: `content-type`, `content-encoding`,
-/// `content-language`, `location`, `content-location`, `etag`, `last-modified`, `link`, and those
-/// of [`replay_headers`](Self::replay_headers). `Set-Cookie` is never stored.
+/// [`store`](Self::store). After another response, the next request runs the handler; also after
+/// one without 2xx to a request whose body ended early. A stored response has its status, its body,
+/// and these headers: `content-type`, `content-encoding`, `content-language`, `location`,
+/// `content-location`, `etag`, `last-modified`, `link`, and those of
+/// [`replay_headers`](Self::replay_headers). `Set-Cookie` is never stored.
 ///
 /// A response that is longer than [`max_response`](Self::max_response), has trailers, is an
 /// upgrade, or is `text/event-stream` is sent as it is. Later requests get 500 with the code
@@ -103,7 +105,7 @@ pub struct IdempotencyLayer<F> {
 
 type Decision = dyn Fn(&response::Parts) -> bool + Send + Sync;
 
-/// What all services of a layer have in common.
+/// The state that all services of a layer share.
 #[derive(Clone)]
 pub(super) struct IdempotencySettings<F> {
     pub(super) manager: LockManager,
@@ -295,7 +297,7 @@ impl<F> IdempotencySettings<F> {
     }
 }
 
-/// What the status and the headers of a stored response may take, in bytes.
+/// The limit of the status and the headers of a stored response, in bytes.
 const HEADERS: usize = 64 * 1024;
 
 impl<S, F> Layer<S> for IdempotencyLayer<F> {

@@ -20,7 +20,8 @@ mod response_reader;
 mod service;
 mod stored_response;
 
-use http::HeaderName;
+use http::request::Parts;
+use http::{HeaderName, Uri};
 
 pub use layer::IdempotencyLayer;
 pub use request_body::RequestBody;
@@ -33,3 +34,13 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 
 /// The header of a response that was stored by an earlier request. Its value is `true`.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// Returns the URI that the client sent. Inside `Router::nest`, that of the request has lost its
+/// prefix, which can tell one resource from another.
+fn original_uri(parts: &Parts) -> &Uri {
+    #[cfg(feature = "axum")]
+    if let Some(original) = parts.extensions.get::<axum::extract::OriginalUri>() {
+        return &original.0;
+    }
+    &parts.uri
+}

@@ -1,6 +1,8 @@
 //! [`RequestBody`], the body of a request that passed the layer.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
@@ -26,15 +28,29 @@ pin_project! {
     #[project = Source]
     #[derive(Debug)]
     enum RequestSource<B> {
-        Client { #[pin] body: B },
+        Client { #[pin] body: B, failure: RequestFailure },
         Read { #[pin] body: Full<Bytes> },
     }
 }
 
+/// Whether a request ended early: its client has gone, or has broken the protocol.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RequestFailure(Arc<AtomicBool>);
+
+impl RequestFailure {
+    fn record(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_recorded(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 impl<B> RequestBody<B> {
-    /// Passes the client's body on.
-    pub(super) fn client(body: B) -> Self {
-        Self { source: RequestSource::Client { body } }
+    /// Passes the client's body on, and records in `failure` whether it fails.
+    pub(super) fn client(body: B, failure: &RequestFailure) -> Self {
+        Self { source: RequestSource::Client { body, failure: failure.clone() } }
     }
 
     /// Passes on a body that was read.
@@ -56,9 +72,9 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.project().source.project() {
-            Source::Client { body } => {
-                body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
-            }
+            Source::Client { body, failure } => body
+                .poll_frame(cx)
+                .map(|frame| frame.map(|frame| frame.inspect_err(|_| failure.record()).map_err(Into::into))),
             Source::Read { body } => {
                 body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
             }
@@ -67,14 +83,14 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            RequestSource::Client { body } => body.is_end_stream(),
+            RequestSource::Client { body, .. } => body.is_end_stream(),
             RequestSource::Read { body } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            RequestSource::Client { body } => body.size_hint(),
+            RequestSource::Client { body, .. } => body.size_hint(),
             RequestSource::Read { body } => body.size_hint(),
         }
     }

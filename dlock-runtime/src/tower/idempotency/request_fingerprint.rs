@@ -3,7 +3,10 @@
 use http::request::Parts;
 use sha2::{Digest, Sha256};
 
-/// What two requests with the same key must have in common. Otherwise the second one gets 422.
+use super::original_uri;
+
+/// The parts that two requests with the same key must have in common. Otherwise the second one gets
+/// 422.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestFingerprint {
     pub(super) reads_body: bool,
@@ -22,8 +25,9 @@ impl RequestFingerprint {
 
     /// Returns the bytes that equal requests have in common.
     pub(super) fn payload(parts: &Parts, body: Option<&[u8]>) -> Vec<u8> {
-        let path = parts.uri.path().as_bytes();
-        let query = parts.uri.query().unwrap_or_default().as_bytes();
+        let uri = original_uri(parts);
+        let path = uri.path().as_bytes();
+        let query = uri.query().unwrap_or_default().as_bytes();
         let mut payload = Vec::with_capacity(path.len() + query.len() + 64);
         for part in [parts.method.as_str().as_bytes(), path, query] {
             payload.extend((part.len() as u64).to_be_bytes());

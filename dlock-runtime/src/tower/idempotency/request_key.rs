@@ -3,7 +3,7 @@
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 
-use super::{IDEMPOTENCY_KEY, RequestScope};
+use super::{IDEMPOTENCY_KEY, RequestScope, original_uri};
 use crate::key::{InvalidKey, KeyBuilder, LockKey};
 use crate::tower::response_problem::ResponseProblem;
 
@@ -84,7 +84,7 @@ fn route(parts: &Parts) -> &str {
     if let Some(matched) = parts.extensions.get::<axum::extract::MatchedPath>() {
         return matched.as_str();
     }
-    parts.uri.path()
+    original_uri(parts).path()
 }
 
 #[cfg(test)]

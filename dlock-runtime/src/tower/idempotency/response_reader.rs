@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 
 use crate::tower::response_body::BoxError;
 
-/// What was read of a body.
+/// The part of a body that was read.
 ///
 /// A handler that has failed to send its body may have had its effects, so a part is never
 /// forgotten.

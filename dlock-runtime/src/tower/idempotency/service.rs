@@ -11,6 +11,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::layer::IdempotencySettings;
+use super::request_body::RequestFailure;
 use super::request_key::{client_key, store_key};
 use super::response_reader::{ReadBody, read};
 use super::{RequestBody, RequestFingerprint, RequestScope, request_body, stored_response};
@@ -75,7 +76,10 @@ where
                 let handled = handle(settings, key, ready, parts, body).await;
                 handled.unwrap_or_else(|problem| Ok(problem.into_response(is_grpc).map(ResponseBody::layer)))
             }),
-            Ok(None) => pass_on(ready, Request::from_parts(parts, RequestBody::client(body))),
+            Ok(None) => pass_on(
+                ready,
+                Request::from_parts(parts, RequestBody::client(body, &RequestFailure::default())),
+            ),
             Err(problem) => ResponseFuture::new(std::future::ready(Ok(problem
                 .into_response(is_grpc)
                 .map(ResponseBody::layer)))),
@@ -148,17 +152,18 @@ where
     ResBody: Body<Data = Bytes> + Send + 'static,
     ResBody::Error: Into<BoxError>,
 {
+    let failure = RequestFailure::default();
     let (body, payload) = if settings.fingerprint.reads_body {
         let bytes = request_body::read(body, settings.max_body).await?;
         let payload = RequestFingerprint::payload(&parts, Some(&bytes));
         (RequestBody::read(bytes), payload)
     } else {
-        (RequestBody::client(body), RequestFingerprint::payload(&parts, None))
+        (RequestBody::client(body, &failure), RequestFingerprint::payload(&parts, None))
     };
     let call = settings.call(key.clone(), &payload);
     let detached = settings.detached;
     let request = Request::from_parts(parts, body);
-    let body = move |record| run(settings, service, request, record);
+    let body = move |record| run(settings, service, request, (record, failure));
     let outcome = if detached { call.run_bytes(body).await } else { call.run_bytes_attached(body).await };
     match outcome.map_err(ResponseProblem::of_error)? {
         BytesOutcome::Ran(handled) => Ok(handled),
@@ -174,7 +179,7 @@ async fn run<S, F, ReqBody, ResBody>(
     settings: Arc<IdempotencySettings<F>>,
     mut service: S,
     mut request: Request<RequestBody<ReqBody>>,
-    record: IdempotentRecord,
+    (record, failure): (IdempotentRecord, RequestFailure),
 ) -> (Completion, Handled<ResBody, S::Error>)
 where
     S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>>,
@@ -187,7 +192,9 @@ where
         Err(error) => return (Completion::Forget, Err(error)),
     };
     let (parts, body) = response.into_parts();
-    if !settings.is_stored(&parts) {
+    // A handler that refuses half a request has not judged the whole one.
+    let is_cut = failure.is_recorded() && !parts.status.is_success();
+    if is_cut || !settings.is_stored(&parts) {
         return (Completion::Forget, Ok(Response::from_parts(parts, ResponseBody::handler(body))));
     }
     let too_long = body.size_hint().lower() > settings.max_response as u64;

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Numbers are big-endian. Records of all versions contain it, so a change needs another first
-//! byte.
+//! byte. No JSON text starts with it: a record that an operator has resolved contains JSON, which
+//! is a response with status 200.
 
 use bytes::Bytes;
 use http::header::{
@@ -83,7 +84,7 @@ pub(super) fn replayed(bytes: Vec<u8>) -> Option<Response<Bytes>> {
     let bytes = Bytes::from(bytes);
     let mut rest = Reader(&bytes);
     if rest.take(1)? != [VERSION] {
-        return None;
+        return resolved(&bytes);
     }
     let status = StatusCode::from_u16(u16::from_be_bytes(rest.take(2)?.try_into().ok()?)).ok()?;
     let count = u16::from_be_bytes(rest.take(2)?.try_into().ok()?);
@@ -99,6 +100,15 @@ pub(super) fn replayed(bytes: Vec<u8>) -> Option<Response<Bytes>> {
     let mut response = Response::new(bytes.slice_ref(rest.0));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
+    Some(response)
+}
+
+/// Returns the response that an operator has given as JSON, or `None` if the bytes are not JSON.
+fn resolved(bytes: &Bytes) -> Option<Response<Bytes>> {
+    serde_json::from_slice::<serde::de::IgnoredAny>(bytes).ok()?;
+    let mut response = Response::new(Bytes::clone(bytes));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
     Some(response)
 }
 
@@ -163,6 +173,15 @@ mod tests {
         let mut other = whole;
         other[0] = 2;
         assert!(replayed(other).is_none(), "another version");
+    }
+
+    #[test]
+    fn the_json_of_an_operator_is_a_response() {
+        let replayed = replayed(br#"{"order":7}"#.to_vec()).expect("it is JSON");
+
+        assert_eq!((replayed.status().as_u16(), replayed.body().as_ref()), (200, &br#"{"order":7}"#[..]));
+        assert_eq!(replayed.headers()[CONTENT_TYPE], "application/json");
+        assert_eq!(replayed.headers()[IDEMPOTENT_REPLAYED], "true");
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl LockEncoding {
     }
 }
 
-/// The times to live that scripts set besides those of holds.
+/// The times to live that scripts set for keys that are not holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScriptTimes {
     /// How long a granted lock is valid before it is confirmed.

@@ -10,7 +10,7 @@ const LEASE: u64 = 10;
 const TTL: u64 = 10_000;
 const LENGTH: usize = 5;
 
-/// What a correct store remembers of a record.
+/// The state of a record in a correct store.
 #[derive(Clone, Debug, Default)]
 struct Expected {
     /// The token of the last start, if it has not ended.

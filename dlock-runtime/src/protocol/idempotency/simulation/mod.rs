@@ -26,7 +26,7 @@ const END: u64 = 6_000;
 /// The number of schedules in which everything of interest happens.
 const FULL_SIZE: u64 = 5_000;
 
-/// What a random choice is about.
+/// The subjects of random choices.
 #[derive(Clone, Copy)]
 enum Kind {
     Start,
@@ -86,7 +86,10 @@ struct Schedule {
     tokens: TokenSource,
     events: BTreeMap<u64, (IdempotencyEvent, Option<(IdempotencyReply, u64)>)>,
     sent: BTreeMap<u64, u64>,
-    policy: CrashPolicy,
+    /// What each call does about a crash: the same for all, or different during a deployment.
+    policies: Vec<CrashPolicy>,
+    /// The policy of the last start.
+    owner_policy: CrashPolicy,
     faults: u64,
     /// The bodies that run, and until when each of them may.
     bodies: BTreeSet<usize>,
@@ -111,11 +114,14 @@ const COVERED: [&str; 6] = [
 impl Schedule {
     fn new(seed: u64) -> Self {
         let mut choices = ChoiceSource::new(seed);
-        let policy = match choices.up_to(Kind::Policy as usize, 0, 2) {
+        let is_mixed = choices.happens(Kind::Policy as usize, 0, 30);
+        let mut policy = |client| match choices.up_to(Kind::Policy as usize, client, 2) {
             0 => CrashPolicy::Fail,
             1 => CrashPolicy::Rerun,
             _ => CrashPolicy::Resume,
         };
+        let policies: Vec<_> =
+            if is_mixed { (0..CALLS).map(policy).collect() } else { vec![policy(0); CALLS] };
         let faults = choices.up_to(Kind::Faults as usize, 0, 20);
         let mut schedule = Self {
             choices,
@@ -127,7 +133,8 @@ impl Schedule {
             tokens: TokenSource::of_process(seed),
             events: BTreeMap::new(),
             sent: BTreeMap::new(),
-            policy,
+            owner_policy: policies[0],
+            policies,
             faults,
             bodies: BTreeSet::new(),
             starts: 0,
@@ -205,7 +212,7 @@ impl Schedule {
 
     /// The body of a call may run: it holds its lease, or no other attempt can start.
     fn may_run(&self, client: usize) -> bool {
-        self.policy == CrashPolicy::Fail || self.now < self.clients[client].deadline
+        self.policies[client] == CrashPolicy::Fail || self.now < self.clients[client].deadline
     }
 
     /// A call does its next piece of work.
@@ -215,7 +222,7 @@ impl Schedule {
                 let token = self.tokens.next();
                 self.clients[client].token = Some(token);
                 self.clients[client].phase = ClientPhase::Beginning;
-                let event = IdempotencyEvent::Begin(self.begin_call(token));
+                let event = IdempotencyEvent::Begin(self.begin_call(client, token));
                 self.send(client, event);
                 Ok(())
             }
@@ -224,12 +231,12 @@ impl Schedule {
         }
     }
 
-    fn begin_call(&self, token: Token) -> BeginCall {
+    fn begin_call(&self, client: usize, token: Token) -> BeginCall {
         BeginCall {
             token,
             lease: LEASE,
             ttl: TTL,
-            on_crash: self.policy,
+            on_crash: self.policies[client],
             identity: CallIdentity::default(),
             previous_fingerprint: String::new(),
             waiter: None,
@@ -261,7 +268,7 @@ impl Schedule {
             if self.clients[client].replayed.contains(&name) {
                 self.later(1, Happening::Act(client));
             } else {
-                if self.policy != CrashPolicy::Rerun && self.stored_steps.contains(&name) {
+                if self.policies[client] != CrashPolicy::Rerun && self.stored_steps.contains(&name) {
                     return Err(format!("step {name} runs again although it is stored"));
                 }
                 let event =
@@ -339,10 +346,11 @@ impl Schedule {
                 if self.starts > 1 {
                     self.coverage[1] += 1;
                 }
-                if self.starts > 1 && self.policy == CrashPolicy::Fail {
+                let before = std::mem::replace(&mut self.owner_policy, call.on_crash);
+                if self.starts > 1 && [before, call.on_crash].contains(&CrashPolicy::Fail) {
                     return Err("a second body starts although a crash fails".to_owned());
                 }
-                if self.policy == CrashPolicy::Rerun && self.starts > 1 {
+                if call.on_crash == CrashPolicy::Rerun && self.starts > 1 {
                     self.stored_steps.clear();
                 }
             }
@@ -407,7 +415,7 @@ impl Schedule {
             (
                 IdempotencyEvent::Renew { .. } | IdempotencyEvent::StoreStep { .. },
                 IdempotencyReply::NotOwner,
-            ) if self.policy != CrashPolicy::Fail => {
+            ) if self.policies[client] != CrashPolicy::Fail => {
                 self.stop(client);
                 self.clients[client].phase = ClientPhase::Ended;
             }
@@ -460,7 +468,7 @@ fn run_schedules(count: u64) -> [u64; 6] {
     for seed in 0..count {
         let mut schedule = Schedule::new(seed);
         if let Err(problem) = schedule.run() {
-            panic!("seed {seed}, {:?}, at {} ms: {problem}", schedule.policy, schedule.now);
+            panic!("seed {seed}, {:?}, at {} ms: {problem}", schedule.policies, schedule.now);
         }
         for (all, of) in coverage.iter_mut().zip(schedule.coverage) {
             *all += of;

@@ -16,7 +16,7 @@ mod starts;
 
 use crate::protocol::simulation::campaign::env_number;
 
-/// What must happen in a campaign. A fault that does not happen finds nothing.
+/// The events that a campaign must include. A fault that does not happen finds nothing.
 #[derive(Clone, Copy, Debug, Default)]
 struct JobCoverage {
     starts: u64,
