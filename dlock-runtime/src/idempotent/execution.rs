@@ -66,12 +66,10 @@ impl Execution {
         F: FnOnce(IdempotentRecord) -> Fut,
         Fut: Future<Output = (Completion, V)>,
     {
-        let attempt = Arc::clone(&self.attempt);
-        let body = async move {
-            // Not before the first poll: a body that is refused until then has not run.
-            attempt.mark_run();
-            body(IdempotentRecord::new(&attempt)).await
-        };
+        // A body that is refused before it starts has not run.
+        self.attempt.check().inspect_err(|error| report_loss(&self.attempt, error))?;
+        self.attempt.mark_run();
+        let body = body(IdempotentRecord::new(&self.attempt));
         let (completion, value) = run_while_valid(&self.attempt, body).await?;
         #[cfg(feature = "testing")]
         self.attempt.crash_at(CrashPoint::BeforeResult).await?;
@@ -193,10 +191,14 @@ async fn run_while_valid<B: Future>(attempt: &Attempt, body: B) -> Result<B::Out
         lost.as_mut().poll(cx).map(Err)
     })
     .await;
-    if let Err(Error::Lost { cause, held, .. }) = &result {
+    result.inspect_err(|error| report_loss(attempt, error))
+}
+
+/// Reports that a body was dropped, or did not start, because it may not run.
+fn report_loss(attempt: &Attempt, error: &Error) {
+    if let Error::Lost { cause, held, .. } = error {
         telemetry::guard_lost(&attempt.key, (*cause, *held));
     }
-    result
 }
 
 /// Checks that a body can run on a task of its own.
