@@ -8,7 +8,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, Zoned};
 
 use crate::CalendarError;
-use crate::expression;
+use crate::{expression, fixed_times};
 
 /// The longest time before an instant for which a call already belongs to it.
 pub const LONGEST_EARLY: Duration = Duration::from_secs(10);
@@ -42,6 +42,8 @@ enum Form {
         cron: Box<Cron>,
         expression: String,
         zone: TimeZone,
+        /// Whether it has fixed times, whose instants [`fixed_times`] finds.
+        is_fixed: bool,
     },
     /// Multiples of a number of milliseconds since the epoch.
     Every(u64),
@@ -61,7 +63,8 @@ impl Calendar {
     pub fn cron(expression: &str) -> Result<Self, CalendarError> {
         let cron = Box::new(expression::parse(expression)?);
         let expression = expression.split_whitespace().collect::<Vec<_>>().join(" ");
-        let calendar = Self { form: Form::Cron { cron, expression, zone: TimeZone::UTC } };
+        let is_fixed = fixed_times::names_its_times(&expression);
+        let calendar = Self { form: Form::Cron { cron, expression, zone: TimeZone::UTC, is_fixed } };
         if calendar.next_after(0).is_none() {
             let problem = format!("`{calendar}` never matches: no month that it names has such a day");
             return Err(CalendarError::new("cron", problem));
@@ -95,7 +98,7 @@ impl Calendar {
     /// a period is the same in all zones.
     pub fn tz(self, name: &str) -> Result<Self, CalendarError> {
         let wrong = |problem| Err(CalendarError::new("tz", problem));
-        let Form::Cron { cron, expression, .. } = self.form else {
+        let Form::Cron { cron, expression, is_fixed, .. } = self.form else {
             return wrong("a period has no time zone: remove `tz`, or use `cron`".to_owned());
         };
         let Ok(zone) = TimeZoneDatabase::bundled().get(name) else {
@@ -103,7 +106,7 @@ impl Calendar {
                 "`{name}` is not a zone of the IANA database: write a name such as `Europe/Berlin` or `UTC`"
             ));
         };
-        Ok(Self { form: Form::Cron { cron, expression, zone } })
+        Ok(Self { form: Form::Cron { cron, expression, zone, is_fixed } })
     }
 
     /// Returns the first instant after `now`, or `None` if there is none before the year 5000.
@@ -111,8 +114,13 @@ impl Calendar {
     pub fn next_after(&self, now: u64) -> Option<u64> {
         match &self.form {
             Form::Every(period) => (now / period).checked_add(1)?.checked_mul(*period),
-            Form::Cron { cron, zone, .. } => {
-                millis(&cron.find_next_occurrence(&whole_second(now, zone)?, false).ok()?)
+            Form::Cron { cron, zone, is_fixed, .. } => {
+                let now = whole_second(now, zone)?;
+                millis(if *is_fixed {
+                    fixed_times::next_after(cron, &now)?
+                } else {
+                    cron.find_next_occurrence(&now, false).ok()?.timestamp()
+                })
             }
         }
     }
@@ -122,8 +130,13 @@ impl Calendar {
     pub fn last_before(&self, now: u64) -> Option<u64> {
         match &self.form {
             Form::Every(period) => Some(now / period * period),
-            Form::Cron { cron, zone, .. } => {
-                millis(&cron.find_previous_occurrence(&whole_second(now, zone)?, true).ok()?)
+            Form::Cron { cron, zone, is_fixed, .. } => {
+                let now = whole_second(now, zone)?;
+                millis(if *is_fixed {
+                    fixed_times::last_before(cron, &now)?
+                } else {
+                    cron.find_previous_occurrence(&now, true).ok()?.timestamp()
+                })
             }
         }
     }
@@ -176,6 +189,16 @@ impl Calendar {
         (latest, count)
     }
 
+    /// Returns the period, or `None` for a cron expression, whose distances between two instants
+    /// differ.
+    #[must_use]
+    pub fn fixed_period(&self) -> Option<Duration> {
+        match self.form {
+            Form::Every(period) => Some(Duration::from_millis(period)),
+            Form::Cron { .. } => None,
+        }
+    }
+
     /// Returns the distance between the two instants around `now`; the longest period if there are
     /// no two.
     #[must_use]
@@ -219,6 +242,6 @@ fn whole_second(at: u64, zone: &TimeZone) -> Option<Zoned> {
 }
 
 /// Returns milliseconds since the epoch, or `None` before it.
-fn millis(at: &Zoned) -> Option<u64> {
-    u64::try_from(at.timestamp().as_millisecond()).ok()
+fn millis(at: Timestamp) -> Option<u64> {
+    u64::try_from(at.as_millisecond()).ok()
 }

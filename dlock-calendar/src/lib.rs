@@ -6,13 +6,17 @@
 //!
 //! - The zones are those of the IANA database that is part of the binary. The machine's files and
 //!   its local zone are not read.
-//! - A fixed time that a zone skips in spring is due at the end of the gap. A fixed time that a
-//!   zone repeats in autumn is due once, at the first of the two instants. Intervals, such as
-//!   `*/15 * * * *`, run through the repeated hour.
+//! - If the fields for minutes and hours have values, lists, and ranges only, such as
+//!   `0,30 2,14 * * *`, the times are fixed. A fixed time that a zone skips in spring is due at the
+//!   end of the gap. A fixed time that a zone repeats in autumn is due once, at the first of the
+//!   two instants.
+//! - Other expressions are intervals, such as `*/15 * * * *` and `30 * * * *`. They run through the
+//!   repeated hour.
 
 mod calendar;
 mod error;
 mod expression;
+mod fixed_times;
 
 pub use calendar::{Calendar, LONGEST_EARLY};
 pub use error::CalendarError;

@@ -51,6 +51,42 @@ const CHANGES: &[(&str, &str, &str, &[&str])] = &[
         "2026-10-25T00:15Z",
         &["2026-10-25T00:30Z", "2026-10-25T01:00Z", "2026-10-25T01:30Z", "2026-10-25T02:00Z"],
     ),
+    // Each time of a list or a range is a fixed time of its own.
+    (
+        "0 2,14 * * *",
+        "Europe/Berlin",
+        "2026-03-28T12:30Z",
+        &["2026-03-28T13:00Z", "2026-03-29T01:00Z", "2026-03-29T12:00Z", "2026-03-30T00:00Z"],
+    ),
+    (
+        "0 2,14 * * *",
+        "Europe/Berlin",
+        "2026-10-24T12:30Z",
+        &["2026-10-25T00:00Z", "2026-10-25T13:00Z", "2026-10-26T01:00Z"],
+    ),
+    (
+        "15,45 1-3 * * *",
+        "Europe/Berlin",
+        "2026-10-24T22:00Z",
+        &[
+            "2026-10-24T23:15Z",
+            "2026-10-24T23:45Z",
+            "2026-10-25T00:15Z",
+            "2026-10-25T00:45Z",
+            "2026-10-25T02:15Z",
+            "2026-10-25T02:45Z",
+            "2026-10-26T00:15Z",
+        ],
+    ),
+    // Both skipped times are due at the end of the gap, which is one instant.
+    (
+        "15,45 1-3 * * *",
+        "Europe/Berlin",
+        "2026-03-29T00:30Z",
+        &["2026-03-29T00:45Z", "2026-03-29T01:00Z", "2026-03-29T01:15Z", "2026-03-29T01:45Z"],
+    ),
+    // In the second pass through the repeated hour, its times have passed.
+    ("15,45 2 * * *", "Europe/Berlin", "2026-10-25T01:20Z", &["2026-10-26T01:15Z", "2026-10-26T01:45Z"]),
     // New York: 02:00 becomes 03:00 on 8 March, 02:00 becomes 01:00 on 1 November 2026.
     ("15 2 * * *", "America/New_York", "2026-03-07T12:00Z", &["2026-03-08T07:00Z", "2026-03-09T06:15Z"]),
     ("15 1 * * *", "America/New_York", "2026-10-31T12:00Z", &["2026-11-01T05:15Z", "2026-11-02T06:15Z"]),
@@ -89,6 +125,29 @@ fn both_directions_find_the_same_instants() {
             before = next;
         }
     }
+}
+
+/// In and around the repeated hour, at every minute, the last instant is the one before the next.
+#[test]
+fn fixed_times_of_a_repeated_hour_are_found_backward() {
+    let calendar = cron("15,45 2 * * *", "Europe/Berlin");
+    let (first, second) = (at("2026-10-25T00:15Z"), at("2026-10-25T00:45Z"));
+    for now in (at("2026-10-25T00:00Z")..at("2026-10-25T03:00Z")).step_by(60_000) {
+        let expected = match now {
+            now if now < first => at("2026-10-24T00:45Z"),
+            now if now < second => first,
+            _ => second,
+        };
+        assert_eq!(calendar.last_before(now).map(shown), Some(shown(expected)), "at {}", shown(now));
+    }
+}
+
+#[test]
+fn only_periods_are_fixed_periods() {
+    let every = Calendar::every(Duration::from_secs(10)).expect("a period");
+
+    assert_eq!(every.fixed_period(), Some(Duration::from_secs(10)));
+    assert_eq!(cron("0 * * * *", "UTC").fixed_period(), None);
 }
 
 #[test]

@@ -91,3 +91,21 @@ async fn the_history_has_the_last_fifty_runs() {
     assert_eq!(manager.job("report").history(3).await.expect("a store").len(), 3);
     assert_eq!(manager.job("unknown").history(3).await.expect("a store"), []);
 }
+
+/// The ticks of a job whose period is shorter than its lease do not delay a request.
+#[tokio::test(start_paused = true)]
+async fn a_request_is_carried_out_between_frequent_ticks() {
+    let manager = in_memory().await;
+    let schedule = every(SECOND).lease(Duration::from_secs(5));
+    let runner = Jobs::new(manager.clone()).add("report", schedule, |_| async { Ok::<_, Error>(()) });
+    let running = tokio::spawn(runner.run_until(std::future::pending()));
+    tokio::time::sleep(3 * SECOND).await;
+
+    manager.job("report").run_now().await.expect("a store");
+    tokio::time::sleep(Duration::from_secs(6)).await;
+
+    let status = manager.job("report").status().await.expect("a store").expect("it is known");
+    assert!(!status.is_requested);
+    assert!(manager.job("report").history(20).await.expect("a store").iter().any(|run| run.is_requested));
+    running.abort();
+}

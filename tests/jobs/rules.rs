@@ -2,10 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use dlock_runtime::scheduled::{FailedRun, RunOutcome, Schedule};
+use dlock_runtime::scheduled::{FailedRun, RunOutcome, Schedule, Tick};
 use dlock_runtime::{Error, LockManager};
+use dlock_tests::resp::Reply;
+use dlock_tests::{Proxy, RedisServer};
 
-use super::{every, in_memory, redis, run};
+use super::{SECOND, every, in_memory, redis, run};
 
 /// A period of which no test sees the end.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -158,4 +160,118 @@ async fn a_tick_costs_one_round_trip_elsewhere_and_two_here() {
     let elsewhere = scripts() - before - here;
 
     assert_eq!((here, elsewhere), (2, 1));
+}
+
+/// Slots of a caller are not instants of a schedule.
+#[tokio::test]
+async fn slots_of_a_caller_miss_none() {
+    on_each_store(async |a, _| {
+        let now = SystemTime::now();
+        let run = async |ahead: Duration| {
+            let body = async |tick: Tick| Ok::<_, Error>(tick.missed());
+            a.job("import").run_slot(now + ahead, &every(SECOND), body).await.expect("a store")
+        };
+
+        assert_eq!(run(Duration::ZERO).await, Some(0));
+        assert_eq!(run(SECOND * 60).await, Some(0));
+
+        assert_eq!(a.job("import").status().await.expect("a store").expect("it is known").missed, 0);
+    })
+    .await;
+}
+
+/// Returns the key of the only record, which is the only hash.
+fn record_of(server: &RedisServer) -> String {
+    let Reply::List(keys) = server.call(&["KEYS", "*##job"]) else { panic!("a list of keys") };
+    let [Reply::Text(record)] = &keys[..] else { panic!("one record: {keys:?}") };
+    record.clone()
+}
+
+/// Returns the rest of the life of the only record.
+fn life_of_record(server: &RedisServer) -> Duration {
+    let Reply::Integer(millis) = server.call(&["PTTL", &record_of(server)]) else { panic!("a time to live") };
+    Duration::from_millis(u64::try_from(millis).expect("it expires"))
+}
+
+#[tokio::test]
+async fn commands_of_operators_never_shorten_the_life_of_a_record() {
+    let server = redis();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let (job, monthly) = (manager.job("report"), Schedule::cron("0 0 1 * *").expect("valid"));
+    assert!(run(&manager, "report", &monthly).await.is_some());
+    let three_periods = life_of_record(&server);
+    assert!(three_periods > 80 * DAY, "{three_periods:?}");
+
+    job.run_now().await.expect("a store");
+    job.resume().await.expect("a store");
+    assert!(life_of_record(&server) > 80 * DAY, "after a request");
+    job.pause().await.expect("a store");
+    assert!(life_of_record(&server) > 399 * DAY, "longer than any period");
+    job.resume().await.expect("a store");
+    job.reset().await.expect("a store");
+    assert!(life_of_record(&server) > 399 * DAY, "it is not shortened");
+}
+
+/// A crash is recorded by hand, as if the lease of the run had expired.
+#[tokio::test]
+async fn the_script_gives_up_a_tick_that_crashes_again() {
+    let server = redis();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let attempt = async || {
+        let ran = run(&manager, "report", &daily()).await.map(|tick| tick.attempt());
+        server.call(&["HSET", &record_of(&server), "t", "L"]);
+        ran
+    };
+
+    assert_eq!([attempt().await, attempt().await, attempt().await], [Some(1), Some(2), None]);
+}
+
+#[tokio::test]
+async fn a_body_whose_lease_expires_is_lost_and_runs_again() {
+    let server = redis();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let (job, schedule) = (manager.job("report"), daily().lease(Duration::from_millis(300)));
+    let silent = async |_| -> Result<(), Error> {
+        server.pause();
+        std::future::pending().await
+    };
+
+    let (lost, ()) = tokio::join!(job.run(&schedule, silent), async {
+        tokio::time::sleep(SECOND).await;
+        server.resume();
+    });
+
+    assert!(matches!(lost, Err(Error::Lost { .. })), "{lost:?}");
+    assert_eq!(run(&manager, "report", &schedule).await.map(|tick| tick.attempt()), Some(2));
+    let outcomes: Vec<_> = job.history(9).await.expect("a store").iter().map(|run| run.outcome).collect();
+    assert_eq!(outcomes, [RunOutcome::Succeeded, RunOutcome::Lost]);
+}
+
+/// The body has succeeded, and the call is dropped before it can report that.
+#[tokio::test]
+async fn a_call_that_is_dropped_after_its_body_has_succeeded() {
+    let server = redis();
+    let proxy = Proxy::in_front_of(&server);
+    let (a, b) = (
+        LockManager::connect(&proxy.url()).await.expect("the server takes managers"),
+        LockManager::connect(&server.url()).await.expect("the server takes managers"),
+    );
+    let (job, schedule) = (a.job("report"), daily().on_error(FailedRun::Retry(3)));
+    run(&a, "warm up", &daily()).await.expect("it runs"); // it sends the text of the script
+    let reported = proxy.on_request(b"finish");
+    let body = async |_| {
+        proxy.drop_next_requests(1);
+        Ok::<_, Error>(())
+    };
+
+    tokio::select! {
+        _ = job.run(&schedule, body) => panic!("there is no reply"),
+        _ = reported => {}
+    }
+
+    while b.job("report").last_run().await.expect("a store").is_none() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let last = b.job("report").last_run().await.expect("a store").expect("it ended");
+    assert_eq!((last.outcome, &*last.error), (RunOutcome::Succeeded, ""));
 }

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock_runtime::scheduled::{CatchUp, FailedRun, Jobs, RunOutcome, Schedule, Tick};
+use dlock_runtime::scheduled::{CatchUp, FailedRun, Jobs, Overlap, RunOutcome, Schedule, Tick};
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::within;
 
-use super::{LONG, SECOND, every, in_memory, run};
+use super::{LONG, SECOND, every, in_memory, redis, run};
 
 /// Runs a job that records its ticks, for `time`.
 async fn ticks_of(manager: &LockManager, schedule: Schedule, time: Duration) -> Vec<Tick> {
@@ -137,4 +137,104 @@ async fn a_spread_delays_ticks_and_loses_none() {
         .collect();
     assert!(delays.iter().all(|delay| *delay < Duration::from_millis(5_100)), "{delays:?}");
     assert!(delays.iter().any(|delay| *delay > Duration::from_millis(500)), "{delays:?}");
+}
+
+/// The bodies of the missed ticks take so long that four more ticks become due.
+#[tokio::test(start_paused = true)]
+async fn ticks_that_become_due_during_the_catch_up_run_too() {
+    let manager = in_memory().await;
+    let schedule = every(Duration::from_secs(10))
+        .catch_up(CatchUp::all(10, Duration::from_secs(3_600)))
+        .overlap(Overlap::QueueOne);
+    run(&manager, "report", &schedule).await.expect("it runs");
+    tokio::time::sleep(Duration::from_secs(104)).await;
+    let runner = Jobs::new(manager.clone()).add("report", schedule, async |_| {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        Ok::<_, Error>(())
+    });
+
+    runner.run_until(tokio::time::sleep(Duration::from_secs(200))).await.expect("it ends");
+
+    let history = manager.job("report").history(50).await.expect("a store");
+    let slots: Vec<_> = history.iter().map(|run| run.slot).collect();
+    assert!(slots.len() > 25, "{slots:?}");
+    assert!(slots.windows(2).all(|slots| slots[0] - Duration::from_secs(10) == slots[1]), "{slots:?}");
+}
+
+/// The nights of a job are longer than the window, and some distances shorter than the spread.
+#[tokio::test(start_paused = true)]
+async fn a_cron_job_with_uneven_distances_keeps_running() {
+    let manager = in_memory().await;
+    let hour = Duration::from_secs(3_600);
+    let by_day = Schedule::cron("0 9-17 * * *").expect("valid");
+
+    let ticks = ticks_of(&manager, by_day.catch_up(CatchUp::all(10, hour)).spread(hour), 48 * hour).await;
+
+    assert!((17..=19).contains(&ticks.len()), "{ticks:?}");
+    let history = manager.job("report").history(50).await.expect("a store");
+    let late = |run: &dlock_runtime::scheduled::JobRun| run.started.duration_since(run.slot);
+    assert!(history.iter().all(|run| late(run).is_ok_and(|late| late <= hour)), "{history:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_retry_begins_after_the_manager_is_shut_down() {
+    let connect = async || LockManager::connect("memory://retries").await.expect("no server is needed");
+    let (a, b) = (connect().await, connect().await);
+    let schedule = every(Duration::from_secs(3_600)).on_error(FailedRun::Retry(3));
+    let runner = Jobs::new(a.clone()).add("report", schedule, async |_| Err::<(), _>("out of paper"));
+    let running = tokio::spawn(runner.run_until(std::future::pending()));
+    let runs = async || b.job("report").status().await.expect("a store").map_or(0, |status| status.runs);
+    while runs().await == 0 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+
+    a.shutdown(Duration::ZERO).await;
+
+    let ended = within(LONG, "the end of the runner", running).await.expect("no panic");
+    assert!(matches!(ended, Err(Error::Shutdown { .. })), "{ended:?}");
+    assert_eq!(runs().await, 1);
+}
+
+/// A tick waits for the active run of another process.
+#[tokio::test(start_paused = true)]
+async fn no_run_begins_after_the_end_of_the_runner() {
+    let manager = in_memory().await;
+    let (other, schedule) = (manager.job("report"), every(SECOND).overlap(Overlap::QueueOne));
+    let long = other.run(&schedule, async |_| {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        Ok::<_, Error>(())
+    });
+    let (ran, ticks) = tokio::join!(long, ticks_of(&manager, schedule.clone(), Duration::from_millis(3_500)));
+
+    assert!(ran.expect("a store").is_some());
+    assert_eq!(ticks, []);
+    let status = manager.job("report").status().await.expect("a store").expect("it is known");
+    assert_eq!((status.runs, status.running), (1, None));
+}
+
+/// The runner starts while the server is away: what is left from before runs all the same.
+#[tokio::test]
+async fn a_runner_starts_again_until_the_server_replies() {
+    let server = redis();
+    let connect = async || {
+        let config = LockManager::builder(&server.url()).response_timeout(Duration::from_millis(200));
+        config.connect().await.expect("the server takes managers")
+    };
+    let (a, b) = (connect().await, connect().await);
+    let schedule = every(Duration::from_secs(86_400)).lease(Duration::from_secs(3_600));
+    b.job("report").run_now().await.expect("a store");
+    server.pause();
+    let runner = Jobs::new(a).add("report", schedule, async |_| Ok::<_, Error>(()));
+    let running = tokio::spawn(runner.run_until(std::future::pending()));
+
+    tokio::time::sleep(2 * SECOND).await;
+    server.resume();
+
+    let carried_out = async {
+        while b.job("report").last_run().await.ok().flatten().is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(LONG, "the requested run", carried_out).await;
+    running.abort();
 }

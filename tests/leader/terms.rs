@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager, Term};
-use dlock_tests::{QuorumFleet, within};
+use dlock_tests::{Proxy, QuorumFleet, RedisServer, within};
 use tokio::sync::mpsc;
 
 use super::LONG;
@@ -159,4 +159,74 @@ async fn a_quorum_elects_leaders() {
     a.leader("indexer").resign().await.expect("a valid name");
 
     assert!(next(&mut terms_of_b).await > first);
+}
+
+#[tokio::test]
+async fn the_lock_is_released_when_resign_returns() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let a = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
+    let b = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    next(&mut lead(&a, "indexer")).await;
+    proxy.hold_requests();
+
+    let leadership = a.leader("indexer");
+    let mut resigned = Box::pin(leadership.resign());
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut resigned).await;
+    assert!(early.is_err(), "the server has no request to release the lock");
+    assert!(b.inspect("leader:indexer").await.expect("a store").is_some());
+    proxy.pass();
+    within(LONG, "the release", resigned).await.expect("a valid name");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ended_term_cannot_resign_from_a_newer_one() {
+    let manager = LockManager::connect("memory://").await.expect("no server is needed");
+    let (send, mut terms) = mpsc::unbounded_channel();
+    let of_body = manager.clone();
+    tokio::spawn(async move {
+        let mut count = 0;
+        let body = |term: Term| {
+            let _ = send.send(term);
+            count += 1;
+            let is_first = count == 1;
+            async move {
+                if !is_first {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        of_body.leader("indexer").lead(body).await
+    });
+    let old = within(LONG, "a term", terms.recv()).await.expect("it leads");
+    let newer = within(LONG, "a newer term", terms.recv()).await.expect("it leads again");
+
+    let _ = tokio::time::timeout(Duration::from_secs(1), old.resign()).await;
+
+    assert!(newer.is_valid() && manager.leader("indexer").is_leader());
+    assert!(terms.try_recv().is_err(), "no further term");
+}
+
+/// Two calls of one manager contend. The first is not polled until the second leads.
+#[tokio::test(start_paused = true)]
+async fn the_late_end_of_a_lost_term_keeps_the_newer_one() {
+    let (manager, other) = two_managers("two-calls").await;
+    let (send, mut first) = mpsc::unbounded_channel();
+    let leadership = manager.leader("indexer").lease(Duration::from_secs(5));
+    let mut late = Box::pin(leadership.lead(async |term: Term| {
+        let _ = send.send(term.number().get());
+        std::future::pending::<()>().await;
+    }));
+    tokio::select! {
+        _ = &mut late => panic!("it leads until the shutdown"),
+        _ = next(&mut first) => {}
+    }
+    let mut second = lead(&manager, "indexer");
+    tokio::time::sleep(Duration::from_secs(1)).await; // it waits in this process
+
+    assert!(other.force_release("leader:indexer").await.expect("a store"));
+    next(&mut second).await;
+    let _ = tokio::time::timeout(Duration::from_secs(1), late).await;
+
+    assert!(manager.leader("indexer").is_leader());
 }

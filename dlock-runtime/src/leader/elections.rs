@@ -23,10 +23,8 @@ pub(crate) struct Elections {
 /// The election of one name in this process.
 #[derive(Debug)]
 pub(super) struct Election {
-    /// The lock of the term of this process.
-    term: watch::Sender<Option<AcquisitionRef>>,
-    /// Whether the term is to end.
-    resigns: watch::Sender<bool>,
+    /// The term of this process.
+    term: watch::Sender<Option<ActiveTerm>>,
     is_closed: watch::Receiver<bool>,
 }
 
@@ -44,11 +42,8 @@ impl Elections {
             return election;
         }
         named.retain(|_, election| election.strong_count() > 0);
-        let election = Arc::new(Election {
-            term: watch::Sender::new(None),
-            resigns: watch::Sender::new(false),
-            is_closed: self.is_closed.subscribe(),
-        });
+        let election =
+            Arc::new(Election { term: watch::Sender::new(None), is_closed: self.is_closed.subscribe() });
         named.insert(Name::clone(key.name()), Arc::downgrade(&election));
         election
     }
@@ -67,40 +62,28 @@ impl Election {
         lock: &AcquisitionRef,
         number: FencingToken,
     ) -> LocalTerm {
-        self.resigns.send_replace(false);
-        self.term.send_replace(Some(lock.clone()));
-        LocalTerm { election: Arc::clone(self), key: key.clone(), number }
+        let active = ActiveTerm { acquisition: lock.clone(), resigns: Arc::new(watch::Sender::new(false)) };
+        self.term.send_replace(Some(active.clone()));
+        LocalTerm { election: Arc::clone(self), key: key.clone(), number, active }
     }
 
     pub(super) fn is_leading(&self, engine: &Engine) -> bool {
-        let is_valid = |term: &AcquisitionRef| term.0.check_valid(engine.now()).is_ok();
+        let is_valid = |term: &ActiveTerm| term.acquisition.0.check_valid(engine.now()).is_ok();
         !engine.is_forked() && self.term.borrow().as_ref().is_some_and(is_valid)
     }
 
     /// Waits until this process starts or ends a term.
-    pub(super) fn changes(&self) -> watch::Receiver<Option<AcquisitionRef>> {
+    pub(super) fn changes(&self) -> watch::Receiver<Option<ActiveTerm>> {
         self.term.subscribe()
-    }
-
-    pub(super) fn request_resignation(&self) {
-        self.resigns.send_replace(true);
     }
 
     /// Ends the term of this process, if there is one, and waits for its end.
     pub(super) async fn resign(&self) {
         let mut term = self.term.subscribe();
-        if term.borrow_and_update().is_some() {
-            self.request_resignation();
-            let _ = term.wait_for(Option::is_none).await;
-        }
-    }
-
-    /// Waits until the term is to end: this process resigns, or the manager is shut down.
-    pub(super) async fn resigned(&self) {
-        let (mut resigns, mut is_closed) = (self.resigns.subscribe(), self.is_closed.clone());
-        tokio::select! {
-            _ = resigns.wait_for(|resigns| *resigns) => {}
-            _ = is_closed.wait_for(|is_closed| *is_closed) => {}
+        let active = term.borrow_and_update().clone();
+        if let Some(active) = active {
+            active.request_resignation();
+            let _ = term.wait_for(|term| term.as_ref().is_none_or(|term| !term.is(&active))).await;
         }
     }
 
@@ -114,17 +97,53 @@ impl Election {
     }
 }
 
-/// The term of this process. Dropping it records its end.
+/// One term of this process.
+#[derive(Clone, Debug)]
+pub(super) struct ActiveTerm {
+    pub(super) acquisition: AcquisitionRef,
+    /// Whether the term is to end. Each term has its own, so that a term that has ended cannot end
+    /// a newer one.
+    resigns: Arc<watch::Sender<bool>>,
+}
+
+impl ActiveTerm {
+    pub(super) fn request_resignation(&self) {
+        self.resigns.send_replace(true);
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.resigns, &other.resigns)
+    }
+}
+
+/// The term that a call of `lead` has. Dropping it records its end.
 #[derive(Debug)]
 pub(super) struct LocalTerm {
     election: Arc<Election>,
     key: LockKey,
     number: FencingToken,
+    active: ActiveTerm,
+}
+
+impl LocalTerm {
+    pub(super) fn active(&self) -> &ActiveTerm {
+        &self.active
+    }
+
+    /// Waits until the term is to end: this process resigns, or the manager is shut down.
+    pub(super) async fn resigned(&self) {
+        let (mut resigns, mut is_closed) = (self.active.resigns.subscribe(), self.election.is_closed.clone());
+        tokio::select! {
+            _ = resigns.wait_for(|resigns| *resigns) => {}
+            _ = is_closed.wait_for(|is_closed| *is_closed) => {}
+        }
+    }
 }
 
 impl Drop for LocalTerm {
     fn drop(&mut self) {
-        self.election.term.send_replace(None);
+        // Another call of `lead` may have begun a term since this one was lost.
+        self.election.term.send_if_modified(|term| term.take_if(|term| term.is(&self.active)).is_some());
         telemetry::term_ended(&self.key, self.number.get());
     }
 }

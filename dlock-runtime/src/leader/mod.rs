@@ -223,13 +223,13 @@ where
     let Some(hold) = guard.held() else { unreachable!("the guard was made of a hold") };
     let leading = election.lead(guard.key(), hold.acquired(), number);
     telemetry::term_started(guard.key(), number.get());
-    let term = Term::new(&hold.engine, guard.key(), hold.acquired(), number, election);
+    let term = Term::new(&hold.engine, guard.key(), number, leading.active());
     let ended = {
         let mut running = pin!(body(term));
         let mut ending = pin!(async {
             tokio::select! {
                 biased;
-                () = election.resigned() => Ok(TermEnd::Resigned),
+                () = leading.resigned() => Ok(TermEnd::Resigned),
                 _ = guard.lost() => guard.check().map(|()| TermEnd::Resigned),
             }
         });
@@ -243,8 +243,10 @@ where
         })
         .await
     };
+    // `resign` waits for the end of the term, so that comes after the release.
+    let released = guard.release().await;
     drop(leading);
-    guard.release().await?;
+    released?;
     ended
 }
 

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::engine::acquisition::AcquisitionRef;
 use crate::error::{Error, LossCause, Result};
 use crate::guard::FencingToken;
 use crate::key::LockKey;
-use crate::leader::elections::Election;
+use crate::leader::elections::ActiveTerm;
 
 /// One term of a leader.
 ///
@@ -19,26 +18,18 @@ use crate::leader::elections::Election;
 pub struct Term {
     engine: Arc<Engine>,
     key: LockKey,
-    acquisition: AcquisitionRef,
     number: FencingToken,
-    election: Arc<Election>,
+    active: ActiveTerm,
 }
 
 impl Term {
     pub(super) fn new(
         engine: &Arc<Engine>,
         key: &LockKey,
-        acquisition: &AcquisitionRef,
         number: FencingToken,
-        election: &Arc<Election>,
+        active: &ActiveTerm,
     ) -> Self {
-        Self {
-            engine: Arc::clone(engine),
-            key: key.clone(),
-            acquisition: acquisition.clone(),
-            number,
-            election: Arc::clone(election),
-        }
+        Self { engine: Arc::clone(engine), key: key.clone(), number, active: active.clone() }
     }
 
     /// Returns the number of the term, which is the fencing token of its lock.
@@ -58,7 +49,7 @@ impl Term {
     /// Returns how long the lease is still valid; zero if it is not.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        if self.is_valid() { self.acquisition.0.remaining(self.engine.now()) } else { Duration::ZERO }
+        if self.is_valid() { self.active.acquisition.0.remaining(self.engine.now()) } else { Duration::ZERO }
     }
 
     /// Checks that the lease is valid. It sends no request.
@@ -71,7 +62,7 @@ impl Term {
         if self.engine.is_forked() {
             return Err(lost((LossCause::Forked, Duration::ZERO)));
         }
-        self.acquisition.0.check_valid(self.engine.now()).map_err(lost)
+        self.active.acquisition.0.check_valid(self.engine.now()).map_err(lost)
     }
 
     /// Ends the term. It does not return: the body is dropped here, and the lock is released.
@@ -84,7 +75,7 @@ impl Term {
     /// If the future is dropped before it is polled, nothing happens. After that, the term ends at
     /// the next await of the body.
     pub async fn resign(&self) {
-        self.election.request_resignation();
+        self.active.request_resignation();
         std::future::pending::<()>().await;
     }
 }

@@ -24,7 +24,7 @@ pub enum CatchUp {
     All {
         /// The maximum number of ticks.
         max: u32,
-        /// How long ago a tick may have been due. At least one period.
+        /// How long ago a tick may have been due. At least one period, if the period is fixed.
         window: Duration,
     },
 }
@@ -36,14 +36,14 @@ impl CatchUp {
         Self::All { max, window }
     }
 
-    /// Checks the bounds, for a job with that distance between two ticks.
-    pub(super) fn check(self, period: Duration) -> Result<()> {
+    /// Checks the bounds, for a job with that fixed period, if it has one.
+    pub(super) fn check(self, period: Option<Duration>) -> Result<()> {
         let Self::All { max, window } = self else { return Ok(()) };
         if max == 0 || max > 1_000 {
             let problem = format!("`all(max = {max})` is not between 1 and 1,000; to run none, use `none`");
             return Err(config("catch_up", problem));
         }
-        if window < period {
+        if let Some(period) = period.filter(|period| window < *period) {
             let problem = format!("the window of {window:?} is shorter than the period of {period:?}");
             return Err(config("catch_up", problem));
         }

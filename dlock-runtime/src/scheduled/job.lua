@@ -9,7 +9,8 @@
 --   hn number of past runs  h0 .. h49 the latest: slot|requested|started|finished|result|node|error
 -- Times are in ms of the server's clock. The rules are those of protocol::job.
 --
--- ARGV[2] is the operation, ARGV[3] the time to live of the record, and the rest are its arguments.
+-- ARGV[2] is the operation, ARGV[3] the shortest time to live of the record after it, in ms, and the
+-- rest are its arguments.
 -- -> {time, ..}, see scheduled/operation.rs
 local FIELDS = {'k', 's', 'a', 't', 'sk', 'co', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'rr',
   'p', 'cr', 'cf', 'cs', 'cm', 'sp', 'ok', 'os', 'hn'}
@@ -47,7 +48,10 @@ local function reply(...)
   end
   if #put > 0 then redis.call('HSET', KEYS[1], unpack(put)) end
   if #delete > 0 then redis.call('HDEL', KEYS[1], unpack(delete)) end
-  if #put + #delete > 0 then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+  -- A request of an operator, who does not know the schedule, must not shorten its life.
+  if #put + #delete > 0 and redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  end
   local parts = {text(now)}
   for at = 1, select('#', ...) do parts[#parts + 1] = text((select(at, ...))) end
   return parts
@@ -204,7 +208,7 @@ end
 if slot == int('s') and r.t then
   if r.o then return answer('skip', 'running', lease_left()) end
   if r.t == 'U' then return start(slot, int('a')) end
-  if (r.t == 'F' and int('a') <= retries) or (r.t == 'L' and crashed == 'rerun') then
+  if (r.t == 'F' and int('a') <= retries) or (r.t == 'L' and crashed == 'rerun' and int('a') <= math.max(retries, 1)) then
     return start(slot, int('a') + 1)
   end
   return answer('skip', 'done')

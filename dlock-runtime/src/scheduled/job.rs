@@ -82,22 +82,22 @@ impl Job {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before the body starts, the tick may still run elsewhere. After
-    /// that, the run is recorded as failed.
+    /// If the future is dropped before the body starts, the tick may still run elsewhere. If it is
+    /// dropped while the body runs, the run is recorded as failed; after that, as it ended.
     pub async fn run<T, E, F>(&self, schedule: &Schedule, body: F) -> Result<Option<T>, E>
     where
         F: AsyncFnOnce(Tick) -> Result<T, E>,
         E: From<Error> + Display,
     {
         let call = self.call(schedule)?;
-        self.run_begun(call.begin_current(false).await?, body).await
+        self.run_begun(call.begin_current(None).await?, body).await
     }
 
     /// Like [`run`](Self::run), for a slot that the caller chooses, such as the fire time of
     /// another scheduler.
     ///
     /// Slots only increase: an older slot than the last one does not run. `schedule` gives the
-    /// options; its instants are not used.
+    /// options; its instants are not used, so no slot counts as missed.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Job {
         F: AsyncFnOnce(Tick) -> Result<T, E>,
         E: From<Error> + Display,
     {
-        let call = self.call(schedule)?;
+        let call = self.call(schedule)?.without_instants();
         let slot = tick::to_millis(slot).ok_or_else(|| config("slot", "the slot is before 1970"))?;
         let kind = BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous: None };
         self.run_begun(call.begin(kind).await?, body).await

@@ -29,8 +29,9 @@ pub(super) struct JobCall {
     pub(super) schedule: Schedule,
     pub(super) key: LockKey,
     pub(super) record: Name,
+    /// Whether the instants of the schedule are the slots. If not, the caller chooses them.
+    has_instants: bool,
     lease: Duration,
-    ttl: u64,
     spec: String,
 }
 
@@ -50,30 +51,33 @@ impl JobCall {
         let key = store.checked_key()?.clone();
         let engine = store.manager.engine();
         engine.uses(key.namespace());
-        let now = store.manager.server_clock().now(engine);
-        let calendar = schedule.checked(now)?;
-        let period = u64::try_from(calendar.period_at(now).as_millis()).unwrap_or(u64::MAX);
         Ok(Self {
             record: record_name(&key),
-            spec: calendar.to_string(),
+            spec: schedule.checked()?.to_string(),
             key,
             lease: schedule.lease.unwrap_or(engine.lease),
-            ttl: period.saturating_mul(3).max(SHORTEST_TTL),
             store: store.clone(),
             schedule: schedule.clone(),
+            has_instants: true,
         })
     }
 
-    /// Begins the current tick. `waits_for_missed`: missed slots must run first.
+    /// Returns the call for slots that the caller chooses.
+    pub(super) fn without_instants(self) -> Self {
+        Self { has_instants: false, ..self }
+    }
+
+    /// Begins the current tick. `caught_up`: missed slots from this one on must run first; if
+    /// `None`, none.
     ///
     /// # Errors
     ///
     /// As [`Job::run`](crate::scheduled::Job::run).
-    pub(super) async fn begin_current(&self, waits_for_missed: bool) -> Result<TickDecision> {
+    pub(super) async fn begin_current(&self, caught_up: Option<u64>) -> Result<TickDecision> {
         let engine = self.store.manager.engine();
         for _ in 0..LONGEST_CORRECTION {
             let now = self.store.manager.server_clock().now(engine);
-            let Some(kind) = self.tick_at(now, waits_for_missed)? else { break };
+            let Some(kind) = self.tick_at(now, caught_up)? else { break };
             if let Some(begun) = self.try_begin(kind).await? {
                 return Ok(begun);
             }
@@ -94,14 +98,14 @@ impl JobCall {
     }
 
     /// Returns the tick to which a call at `now` belongs, and the times between which it does.
-    fn tick_at(&self, now: u64, waits_for_missed: bool) -> Result<Option<BeginKind>> {
-        let calendar = self.schedule.checked(now)?;
+    fn tick_at(&self, now: u64, caught_up: Option<u64>) -> Result<Option<BeginKind>> {
+        let calendar = self.schedule.checked()?;
         let Some(slot) = calendar.tick_at(now) else { return Ok(None) };
         let early = |tick: u64| u64::try_from(calendar.early_of(tick).as_millis()).unwrap_or_default();
         let from = slot - early(slot).min(slot);
         let until = calendar.next_after(slot).map_or(i64::MAX.unsigned_abs(), |next| next - early(next));
-        let previous = slot.checked_sub(1).filter(|_| waits_for_missed);
-        let previous = previous.and_then(|before| calendar.last_before(before));
+        let previous = slot.checked_sub(1).and_then(|before| calendar.last_before(before));
+        let previous = previous.filter(|previous| caught_up.is_some_and(|caught_up| *previous >= caught_up));
         Ok(Some(BeginKind::Tick { slot, window: (from, until), previous }))
     }
 
@@ -110,10 +114,14 @@ impl JobCall {
     async fn try_begin(&self, kind: BeginKind) -> Result<Option<TickDecision>> {
         let engine = self.store.manager.engine();
         let owner = engine.tokens.next();
-        let mut undo = UndoRun { call: self, owner, is_armed: false };
+        let ttl = self.ttl_of(kind);
+        let mut undo = UndoRun { call: self, owner, ttl, is_armed: false };
         let request = JobRequest::Begin(self.request(kind, owner));
-        let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl: self.ttl });
+        let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl });
         loop {
+            if engine.is_closed() {
+                return Err(Error::Shutdown { key: Some(self.key.clone()) });
+            }
             let sent = engine.now();
             undo.is_armed = true;
             let reply = match engine.call(&self.record, &operation).await {
@@ -144,9 +152,19 @@ impl JobCall {
                     telemetry::job_skipped(&self.key, reason_text(reason));
                     TickDecision::Skipped { slot: slot_of(kind), reason, is_requested: before.is_requested }
                 }
-                BeginReply::Run(grant) => TickDecision::Run(self.execution(kind, owner, grant, sent)),
+                BeginReply::Run(grant) => TickDecision::Run(self.execution(kind, owner, grant, (sent, ttl))),
             }));
         }
+    }
+
+    /// Returns how long the record lives after a request, at least: three periods from its slot on.
+    fn ttl_of(&self, kind: BeginKind) -> u64 {
+        let slot = match kind {
+            BeginKind::Requested => self.store.manager.server_clock().now(self.store.manager.engine()),
+            BeginKind::Tick { .. } | BeginKind::Missed { .. } => slot_of(kind),
+        };
+        let period = self.schedule.checked().map(|calendar| calendar.period_at(slot)).unwrap_or_default();
+        u64::try_from(period.as_millis()).unwrap_or(u64::MAX).saturating_mul(3).max(SHORTEST_TTL)
     }
 
     fn request(&self, kind: BeginKind, owner: Token) -> BeginRequest {
@@ -167,31 +185,41 @@ impl JobCall {
         if !before.spec.is_empty() && before.spec != self.spec {
             telemetry::schedule_mismatched(&self.key, &self.spec, &before.spec);
         }
-        let period = self.schedule.checked(now).map(|calendar| calendar.period_at(now)).unwrap_or_default();
+        if !self.has_instants {
+            return;
+        }
+        let period = self.schedule.checked().map(|calendar| calendar.period_at(now)).unwrap_or_default();
         let ahead = Duration::from_millis(before.slot.saturating_sub(now));
         if !ahead.is_zero() && ahead > period {
             telemetry::job_slot_ahead(&self.key, ahead);
         }
     }
 
-    fn execution(&self, kind: BeginKind, owner: Token, grant: RunGrant, sent: BootInstant) -> JobExecution {
+    fn execution(
+        &self,
+        kind: BeginKind,
+        owner: Token,
+        grant: RunGrant,
+        (sent, ttl): (BootInstant, u64),
+    ) -> JobExecution {
         let (slot, counted) = (grant.slot, grant.counted);
-        let missed = match (kind, self.schedule.checked(slot)) {
-            (BeginKind::Tick { .. }, Ok(calendar)) => calendar.between(counted, slot, 0, MOST_MISSED).1,
+        let counts_missed = self.has_instants && matches!(kind, BeginKind::Tick { .. });
+        let missed = match self.schedule.checked() {
+            Ok(calendar) if counts_missed => calendar.between(counted, slot, 0, MOST_MISSED).1,
             _ => 0,
         };
         let is_requested = kind == BeginKind::Requested;
         let tick = Tick { slot, attempt: grant.attempt, missed, is_requested };
         let terms = (self.lease, self.schedule.max_hold);
         let of = (&self.key, &self.record);
-        let lease = JobLease::start(&self.store.manager, of, owner, terms, self.ttl, sent);
-        let counts = matches!(kind, BeginKind::Tick { .. }).then_some((counted, missed));
+        let lease = JobLease::start(&self.store.manager, of, owner, terms, ttl, sent);
+        let counts = counts_missed.then_some((counted, missed));
         telemetry::job_started(&self.key, slot, grant.attempt);
         if missed > 0 {
             telemetry::job_missed(&self.key, missed);
         }
         let active = self.store.manager.engine().active_call();
-        JobExecution { lease, tick, counts, is_ended: false, _active: active }
+        JobExecution { lease, tick, counts, end: RunEnd::None, _active: active }
     }
 }
 
@@ -199,6 +227,7 @@ impl JobCall {
 struct UndoRun<'a> {
     call: &'a JobCall,
     owner: Token,
+    ttl: u64,
     is_armed: bool,
 }
 
@@ -209,22 +238,31 @@ impl Drop for UndoRun<'_> {
             return;
         }
         let request = unstarted(self.owner);
-        let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl: self.call.ttl });
+        let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl: self.ttl });
         engine.call_in_background(Name::clone(&self.call.record), operation, self.call.lease, |_| {});
     }
 }
 
 /// A run that has started.
 ///
-/// If it is dropped before its end, it is recorded as failed.
+/// If it is dropped before the end of its body, it is recorded as failed.
 #[derive(Debug)]
 pub(super) struct JobExecution {
     lease: Arc<JobLease>,
     pub(super) tick: Tick,
     /// The slots that were missed before it: from where they are counted, and their number.
     counts: Option<(u64, u64)>,
-    is_ended: bool,
+    end: RunEnd,
     _active: ActiveCall,
+}
+
+/// How far the end of a run is reported.
+#[derive(Debug)]
+enum RunEnd {
+    None,
+    /// The report is on its way.
+    Sending(Arc<dyn StoreOperation>),
+    Reported,
 }
 
 impl JobExecution {
@@ -242,11 +280,7 @@ impl JobExecution {
         let (result, text, value) = match run_while_valid(&self.lease, body(tick)).await {
             Ok(Ok(value)) => (RunResult::Succeeded, String::new(), Ok(value)),
             Ok(Err(error)) => (RunResult::Failed, error.to_string(), Err(error)),
-            Err(lost) => {
-                let is_cancelled = matches!(&lost, Error::Lost { cause: LossCause::Cancelled, .. });
-                let result = if is_cancelled { RunResult::Cancelled } else { RunResult::Failed };
-                (result, lost.to_string(), Err(E::from(lost)))
-            }
+            Err(lost) => (result_of_loss(&lost), lost.to_string(), Err(E::from(lost))),
         };
         self.finish(result, &text).await;
         value
@@ -257,11 +291,9 @@ impl JobExecution {
         self.lease.end();
         telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(result), error);
         let operation = self.lease.operation(self.end_request(result, error));
+        self.end = RunEnd::Sending(Arc::clone(&operation));
         let reply = self.lease.manager.engine().call(&self.lease.record, &operation).await;
-        if self.is_ended {
-            return;
-        }
-        self.is_ended = true;
+        self.end = RunEnd::Reported;
         match reply {
             Ok(reply) => {
                 if decode(&reply).is_none_or(|reply| reply.answer != JobAnswer::Owner(OwnerReply::Owner)) {
@@ -289,8 +321,13 @@ impl JobExecution {
 impl Drop for JobExecution {
     fn drop(&mut self) {
         self.lease.end();
-        if self.is_ended || self.lease.manager.engine().is_forked() {
+        if self.lease.manager.engine().is_forked() {
             return;
+        }
+        match std::mem::replace(&mut self.end, RunEnd::Reported) {
+            RunEnd::None => {}
+            RunEnd::Sending(operation) => return self.send_in_background(operation),
+            RunEnd::Reported => return,
         }
         let problem = if std::thread::panicking() {
             "the body panicked"
@@ -318,6 +355,15 @@ async fn run_while_valid<F: Future>(lease: &JobLease, body: F) -> Result<F::Outp
         lost.as_mut().poll(cx).map(Err)
     })
     .await
+}
+
+/// Returns how a run ended whose body was stopped by `loss`.
+fn result_of_loss(loss: &Error) -> RunResult {
+    match loss {
+        Error::Lost { cause: LossCause::Cancelled, .. } => RunResult::Cancelled,
+        Error::Lost { cause: LossCause::Expired | LossCause::NotOwner, .. } => RunResult::Lost,
+        _ => RunResult::Failed,
+    }
 }
 
 /// Returns the slot that a request names; 0 if it names none.

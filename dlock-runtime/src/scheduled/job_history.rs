@@ -31,11 +31,11 @@ pub struct JobRun {
 pub enum RunOutcome {
     /// Its body returned `Ok`.
     Succeeded,
-    /// Its body returned an error, panicked, or was dropped.
+    /// Its body returned an error, panicked, or was dropped, also after `max_hold`.
     Failed,
     /// A newer tick replaced it.
     Cancelled,
-    /// Its lease expired, and another request found that.
+    /// Its lease was lost while its body ran, or its process crashed.
     Lost,
 }
 

@@ -65,7 +65,9 @@ impl JobRunner {
         let mut last_tick = this.now();
         let mut next_check = this.now() + this.check_interval();
         loop {
+            // The clock may have been corrected to long before them.
             last_tick = this.not_ahead(last_tick);
+            next_check = next_check.min(this.now() + this.check_interval());
             let (event, at, tick) = match this.next_tick(last_tick) {
                 Some((tick, at)) if at <= next_check => (RunnerEvent::Tick, at, tick),
                 _ => (RunnerEvent::Check, next_check, last_tick),
@@ -88,8 +90,9 @@ impl JobRunner {
                 last_tick = tick.max(this.last_tick_before_now());
             } else {
                 tasks.spawn(Arc::clone(&this).on_check(stop.clone()));
+                // Ticks do not delay checks, which carry out requests and repeat runs.
+                next_check = this.now() + this.check_interval();
             }
-            next_check = this.now() + this.check_interval();
         }
         while tasks.join_next().await.is_some() {}
         Ok(())
@@ -98,26 +101,28 @@ impl JobRunner {
     /// Returns `last_tick`, or now if the clock was corrected to long before that tick.
     fn not_ahead(&self, last_tick: u64) -> u64 {
         let now = self.now();
-        let early = self.call.schedule.checked(now).map(|calendar| calendar.early_of(last_tick));
+        let early = self.call.schedule.checked().map(|calendar| calendar.early_of(last_tick));
         let early = u64::try_from(early.unwrap_or_default().as_millis()).unwrap_or_default();
         if last_tick > now + early { now } else { last_tick }
     }
 
     fn last_tick_before_now(&self) -> u64 {
-        let calendar = self.call.schedule.checked(self.now());
+        let calendar = self.call.schedule.checked();
         calendar.ok().and_then(|calendar| calendar.last_before(self.now())).unwrap_or_default()
     }
 
     /// Returns the first tick after `last`, and when this runner asks for it.
     fn next_tick(&self, last: u64) -> Option<(u64, u64)> {
-        let calendar = self.call.schedule.checked(last).ok()?;
+        let calendar = self.call.schedule.checked().ok()?;
         let tick = calendar.next_after(last)?;
-        Some((tick, tick + self.delay_of(tick)))
+        Some((tick, tick + self.delay_of(tick, calendar.period_at(tick) / 2)))
     }
 
-    /// Returns the delay of a tick by `spread`, which is the same in all replicas.
-    fn delay_of(&self, tick: u64) -> u64 {
-        let spread = u64::try_from(self.call.schedule.spread.as_millis()).unwrap_or_default();
+    /// Returns the delay of a tick by `spread`, which is the same in all replicas, and at most
+    /// `longest`.
+    fn delay_of(&self, tick: u64, longest: Duration) -> u64 {
+        let spread = self.call.schedule.spread.min(longest);
+        let spread = u64::try_from(spread.as_millis()).unwrap_or_default();
         let seed = self.call.key.as_str().bytes().fold(tick, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
         });
@@ -141,33 +146,43 @@ impl JobRunner {
     /// Runs what is left from before the start: missed ticks, a tick that failed or crashed, and a
     /// requested run.
     async fn on_start(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
-        let Some(record) = passing(self.call.store.read().await)?.flatten() else { return Ok(()) };
+        let record = loop {
+            match passing(self.call.store.read().await)? {
+                Some(record) => break record,
+                None => self.pause(Duration::from_millis(RETRY_MILLIS), &stop).await,
+            }
+            if *stop.borrow() {
+                return Ok(());
+            }
+        };
+        let Some(record) = record else { return Ok(()) };
         let now = self.now();
         let since = record.decided().max(record.known.unwrap_or(now));
         if self.call.schedule.catch_up != CatchUp::None {
             self.run_missed(since, now + 1, &stop).await?;
         }
         self.repeat(&record, &stop).await?;
-        self.run_requested(record.request.is_some()).await
+        self.run_requested(record.request.is_some(), &stop).await
     }
 
     /// Runs a requested run, and a tick whose process crashed.
     async fn on_check(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
         let Some(record) = passing(self.call.store.read().await)?.flatten() else { return Ok(()) };
         self.repeat(&record, &stop).await?;
-        self.run_requested(record.request.is_some()).await
+        self.run_requested(record.request.is_some(), &stop).await
     }
 
     /// Runs the current tick, unless another replica does.
     async fn on_tick(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
         let last = self.next_tick(self.now()).map_or(u64::MAX, |(_, at)| at);
-        let catches_up = self.call.schedule.catch_up != CatchUp::None;
-        let mut waits_for_missed = catches_up;
-        while !*stop.borrow() {
-            match passing(self.call.begin_current(waits_for_missed).await)? {
+        // Missed ticks up to here have run, or do not run.
+        let mut caught_up = (self.call.schedule.catch_up != CatchUp::None).then_some(0);
+        loop {
+            let Some(begun) = unless_stopped(&stop, self.call.begin_current(caught_up)).await else { break };
+            match passing(begun)? {
                 Some(TickDecision::Missed { since, slot }) => {
-                    waits_for_missed = !self.run_missed(since, slot, &stop).await?;
-                    if !waits_for_missed {
+                    if self.run_missed(since, slot, &stop).await? {
+                        caught_up = Some(slot);
                         continue;
                     }
                 }
@@ -185,13 +200,11 @@ impl JobRunner {
 
     /// Runs missed slots in order. Returns `false` if another replica is running one.
     async fn run_missed(&self, since: u64, before: u64, stop: &watch::Receiver<bool>) -> Result<bool> {
-        let now = self.now();
-        let calendar = self.call.schedule.checked(now)?;
-        for slot in self.call.schedule.catch_up.slots(calendar, since, before, now) {
-            if *stop.borrow() {
-                return Ok(false);
-            }
-            match passing(self.call.begin(BeginKind::Missed { slot }).await)? {
+        let calendar = self.call.schedule.checked()?;
+        for slot in self.call.schedule.catch_up.slots(calendar, since, before, self.now()) {
+            let begun = unless_stopped(stop, self.call.begin(BeginKind::Missed { slot })).await;
+            let Some(begun) = begun else { return Ok(false) };
+            match passing(begun)? {
                 Some(TickDecision::Run(execution)) => drop(self.run_body(execution).await),
                 Some(TickDecision::Skipped { reason: SkipReason::Running { .. }, .. }) | None => {
                     return Ok(false);
@@ -209,16 +222,19 @@ impl JobRunner {
         if !record.may_run_again(self.now(), retries, reruns) {
             return Ok(());
         }
-        match passing(self.call.begin(again(record.slot)).await)? {
+        let begun = unless_stopped(stop, self.call.begin(again(record.slot))).await;
+        match begun.map(passing).transpose()?.flatten() {
             Some(begun) => self.follow(begun, stop).await,
             None => Ok(()),
         }
     }
 
-    async fn run_requested(&self, is_requested: bool) -> Result<()> {
-        if is_requested
-            && let Some(TickDecision::Run(execution)) = passing(self.call.begin(BeginKind::Requested).await)?
-        {
+    async fn run_requested(&self, is_requested: bool, stop: &watch::Receiver<bool>) -> Result<()> {
+        if !is_requested {
+            return Ok(());
+        }
+        let begun = unless_stopped(stop, self.call.begin(BeginKind::Requested)).await;
+        if let Some(TickDecision::Run(execution)) = begun.map(passing).transpose()?.flatten() {
             let _ = self.run_body(execution).await;
         }
         Ok(())
@@ -243,14 +259,15 @@ impl JobRunner {
                 {
                     (slot, lease_left + 1)
                 }
-                TickDecision::Skipped { is_requested, .. } => return self.run_requested(is_requested).await,
+                TickDecision::Skipped { is_requested, .. } => {
+                    return self.run_requested(is_requested, stop).await;
+                }
                 TickDecision::Missed { .. } => return Ok(()),
             };
             self.pause(Duration::from_millis(pause), stop).await;
-            if *stop.borrow() {
-                return Ok(());
-            }
-            begun = match passing(self.call.begin(again(slot)).await)? {
+            let next = unless_stopped(stop, self.call.begin(again(slot))).await;
+            let Some(next) = next else { return Ok(()) };
+            begun = match passing(next)? {
                 Some(begun) => begun,
                 None => TickDecision::Skipped {
                     slot,
@@ -280,11 +297,18 @@ impl JobRunner {
 
     /// Sleeps, or returns when the runner is stopped.
     async fn pause(&self, time: Duration, stop: &watch::Receiver<bool>) {
-        let mut stop = stop.clone();
-        tokio::select! {
-            () = tokio::time::sleep(time) => {}
-            _ = stop.wait_for(|stop| *stop) => {}
-        }
+        let _ = unless_stopped(stop, tokio::time::sleep(time)).await;
+    }
+}
+
+/// Waits for a future, or drops it and returns `None` when the runner is stopped. A run that a
+/// dropped request begins is given back.
+async fn unless_stopped<F: Future>(stop: &watch::Receiver<bool>, future: F) -> Option<F::Output> {
+    let mut stop = stop.clone();
+    tokio::select! {
+        biased;
+        _ = stop.wait_for(|stop| *stop) => None,
+        value = future => Some(value),
     }
 }
 

@@ -45,7 +45,8 @@ impl JobStore {
         let key = self.checked_key()?;
         let engine = self.manager.engine();
         engine.uses(key.namespace());
-        let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl: SHORTEST_TTL });
+        let ttl = if matches!(request, JobRequest::SetPaused(true)) { PAUSED_TTL } else { SHORTEST_TTL };
+        let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl });
         let reply = engine.call(&record_name(key), &operation).await;
         let reply = reply.map_err(|failure| failure.into_failure().into_error(key.clone()))?;
         let reply = decode(&reply).ok_or_else(|| unusable(key))?;
@@ -79,5 +80,9 @@ pub(super) fn unusable(key: &LockKey) -> Error {
     Error::WrongKind { key: key.clone(), found: "a hash that is not the record of a job".into() }
 }
 
-/// How long a record lives after its last change: seven days, in milliseconds.
+/// How long a record lives after its last change, at least: seven days, in milliseconds.
 pub(super) const SHORTEST_TTL: u64 = 7 * 24 * 60 * 60 * 1_000;
+
+/// How long a record lives after a pause, at least, whatever the period of its job: 400 days, in
+/// milliseconds.
+const PAUSED_TTL: u64 = 400 * 24 * 60 * 60 * 1_000;

@@ -25,7 +25,7 @@ use crate::token::Token;
 #[derive(Clone, Debug)]
 pub(super) struct JobOperation {
     pub(super) request: JobRequest,
-    /// How long the record lives after this request, in milliseconds.
+    /// How long the record lives after this request, at least, in milliseconds.
     pub(super) ttl: u64,
 }
 
@@ -109,7 +109,8 @@ impl StoreOperation for JobOperation {
         let answer = run(&mut record, now, &self.request, existed);
         if existed || record != before {
             if record != before {
-                slot.expires = now.saturating_add(self.ttl);
+                let lives_until = if existed { slot.expires } else { 0 };
+                slot.expires = lives_until.max(now.saturating_add(self.ttl));
             }
             slot.value = Some(Box::new(record) as Box<dyn Any + Send>);
         }

@@ -53,7 +53,9 @@ impl Schedule {
     /// month, month, day of week.
     ///
     /// In other zones, a fixed time that the zone skips is due at the end of the gap, and one that
-    /// it repeats is due once. Intervals, such as `*/15 * * * *`, run through the repeated hour.
+    /// it repeats is due once. Times are fixed if the fields for minutes and hours have values,
+    /// lists, and ranges only, such as `0 2,14 * * *`. Intervals, such as `*/15 * * * *`, run
+    /// through the repeated hour.
     ///
     /// # Errors
     ///
@@ -159,7 +161,9 @@ impl Schedule {
     /// Delays each tick of a [`Jobs`](super::Jobs) runner by up to `spread`. Default: 0.
     ///
     /// The delay depends on the job and the tick, and is the same in all replicas. Use it for jobs
-    /// that would all start at the same second. At most half of a period.
+    /// that would all start at the same second. A spread of more than half of a fixed period is
+    /// [`Error::Config`]. For a cron expression, the delay is at most half of the distance to the
+    /// next tick.
     #[must_use]
     pub fn spread(mut self, spread: Duration) -> Self {
         self.spread = spread;
@@ -171,16 +175,16 @@ impl Schedule {
     /// # Errors
     ///
     /// [`Error::Config`].
-    pub(super) fn checked(&self, now: u64) -> Result<&Calendar> {
+    pub(super) fn checked(&self) -> Result<&Calendar> {
         let calendar = self.calendar.as_ref().map_err(Clone::clone)?;
         self.lease.map_or(Ok(Duration::ZERO), checked_lease)?;
         if let Some(max_hold) = self.max_hold {
             checked_lease(max_hold)
                 .map_err(|_| config("max_hold", "it is not between 100 ms and 365 days"))?;
         }
-        let period = calendar.period_at(now);
+        let period = calendar.fixed_period();
         self.catch_up.check(period)?;
-        if self.spread > period / 2 {
+        if period.is_some_and(|period| self.spread > period / 2) {
             return Err(config("spread", format!("{:?} is longer than half of the period", self.spread)));
         }
         Ok(calendar)

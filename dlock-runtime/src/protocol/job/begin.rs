@@ -1,6 +1,6 @@
 //! The decision about one tick: whether the process that asks runs it.
 
-use crate::protocol::job::job_record::{ActiveRun, JobRecord, SlotState};
+use crate::protocol::job::job_record::{ActiveRun, JobRecord, SlotState, attempts_after_crashes};
 use crate::token::Token;
 
 /// The effect of a run that is still active when the next tick is due.
@@ -19,7 +19,7 @@ pub enum Overlap {
 /// The effect of a run whose process crashed or lost its lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CrashedRun {
-    /// The tick runs once more.
+    /// The tick runs once more, or as often as failed ticks are retried, if that is more often.
     #[default]
     Rerun,
     /// The tick does not run again.
@@ -187,7 +187,10 @@ impl JobRecord {
         }
         let runs_again = match self.state {
             SlotState::Failed => self.attempt <= request.retries,
-            SlotState::Lost => request.crashed == CrashedRun::Rerun,
+            SlotState::Lost => {
+                request.crashed == CrashedRun::Rerun
+                    && self.attempt <= attempts_after_crashes(request.retries)
+            }
             _ => false,
         };
         if !runs_again {

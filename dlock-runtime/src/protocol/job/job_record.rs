@@ -4,6 +4,11 @@ use std::collections::VecDeque;
 
 use crate::token::Token;
 
+/// Returns the last attempt of a slot that runs again after a crash.
+pub(super) fn attempts_after_crashes(retries: u32) -> u32 {
+    retries.max(1)
+}
+
 /// The maximum number of runs in the history of a job.
 pub(crate) const HISTORY: usize = 50;
 
@@ -53,7 +58,7 @@ pub(crate) enum SlotState {
     /// Its run succeeded or was cancelled.
     Done,
     Failed,
-    /// Its lease expired, and another request found that.
+    /// The lease of its run expired.
     Lost,
     /// Its owner gave it back before its body started.
     Unstarted,
@@ -106,7 +111,7 @@ pub(crate) enum RunResult {
     Failed,
     /// A newer slot replaced it.
     Cancelled,
-    /// Its lease expired, and another request found that.
+    /// Its lease expired: its owner reports that, or another request found it.
     Lost,
     /// Its body did not start: its owner received no reply in time.
     Unstarted,
@@ -210,7 +215,7 @@ impl JobRecord {
             (Some(run), SlotState::Running) => reruns && !run.is_requested && run.lease_end <= now,
             (Some(_), _) => false,
             (None, SlotState::Failed) => self.attempt <= retries,
-            (None, SlotState::Lost) => reruns,
+            (None, SlotState::Lost) => reruns && self.attempt <= attempts_after_crashes(retries),
             (None, state) => state == SlotState::Unstarted,
         }
     }

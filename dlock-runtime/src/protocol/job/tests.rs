@@ -321,3 +321,21 @@ fn reset_keeps_a_slot_that_started_early() {
     let late = record.begin(20_000, &tick(2, 20_000));
     assert!(matches!(late, BeginReply::Skip(SkipReason::Late { .. })), "{late:?}");
 }
+
+/// A body that kills its process does so in every replica.
+#[test]
+fn a_tick_that_crashes_again_and_again_is_given_up() {
+    for (retries, attempts) in [(0, 2), (1, 2), (3, 4)] {
+        let mut record = JobRecord::default();
+        let again = |number| BeginRequest { retries, ..late_tick(number, 10_000) };
+        let mut now = 10_000;
+        for attempt in 1..=attempts {
+            assert_eq!(started(record.begin(now, &again(u64::from(attempt)))).attempt, attempt, "{retries}");
+            now += LEASE;
+        }
+
+        assert!(record.may_run_again(now, retries, true), "its loss must be recorded");
+        assert_eq!(record.begin(now, &again(9)), BeginReply::Skip(SkipReason::Done), "{retries} retries");
+        assert!(!record.may_run_again(now, retries, true), "{retries} retries");
+    }
+}
