@@ -181,7 +181,8 @@ impl JobRunner {
             let Some(begun) = unless_stopped(&stop, self.call.begin_current(caught_up)).await else { break };
             match passing(begun)? {
                 Some(TickDecision::Missed { since, slot }) => {
-                    if self.run_missed(since, slot, &stop).await? {
+                    let has_caught_up = self.run_missed(since, slot, &stop).await?;
+                    if has_caught_up {
                         caught_up = Some(slot);
                         continue;
                     }
