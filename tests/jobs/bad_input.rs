@@ -76,3 +76,14 @@ async fn a_quorum_keeps_no_jobs() {
 
     assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_calls_itself_is_refused() {
+    let manager = in_memory().await;
+    let (job, schedule) = (manager.job("same"), every(Duration::from_secs(60)));
+
+    let refused = job.run(&schedule, async |_| job.run(&schedule, async |_| Ok::<_, Error>(())).await).await;
+
+    let text = refused.expect_err("the inner call is refused").to_string();
+    assert!(text.contains("`job:same` calls itself") && text.contains("without `#[scheduled]`"), "{text}");
+}

@@ -73,8 +73,8 @@ impl Job {
     ///   [`LossCause::Cancelled`](crate::LossCause::Cancelled) if a newer tick replaced it. The
     ///   body was dropped.
     /// - [`Error::Unavailable`] if the server is unavailable at the start. The body did not run.
-    /// - [`Error::Config`] if the schedule is invalid, or over a quorum; [`Error::InvalidKey`];
-    ///   [`Error::Shutdown`].
+    /// - [`Error::Config`] if the schedule is invalid, inside a body of the same job, or over a
+    ///   quorum; [`Error::InvalidKey`]; [`Error::Shutdown`].
     ///
     /// # Panics
     ///

@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::backend::store_call::StoreOperation;
+use crate::config::config;
 use crate::engine::store_calls::{ActiveCall, CallFailure};
 use crate::error::{Error, LossCause, Result};
 use crate::key::{LockKey, Name};
@@ -21,6 +22,11 @@ use crate::scheduled::schedule::Schedule;
 use crate::scheduled::tick::Tick;
 use crate::telemetry;
 use crate::token::Token;
+
+tokio::task_local! {
+    /// The record of the job whose body this task runs.
+    static RUNNING: Name;
+}
 
 /// A job and a schedule that were checked.
 #[derive(Clone, Debug)]
@@ -49,10 +55,16 @@ pub(super) enum TickDecision {
 impl JobCall {
     pub(super) fn new(store: &JobStore, schedule: &Schedule) -> Result<Self> {
         let key = store.checked_key()?.clone();
-        let engine = store.manager.engine();
+        let (engine, record) = (store.manager.engine(), record_name(&key));
+        if RUNNING.try_with(|running| *running == record).unwrap_or_default() {
+            let problem = format!(
+                "`{key}` calls itself, and would skip each tick, which runs already: give `Jobs` the body, without `#[scheduled]`"
+            );
+            return Err(config("job", problem));
+        }
         engine.uses(key.namespace());
         Ok(Self {
-            record: record_name(&key),
+            record,
             spec: schedule.checked()?.to_string(),
             key,
             lease: schedule.lease.unwrap_or(engine.lease),
@@ -277,7 +289,8 @@ impl JobExecution {
         E: From<Error> + Display,
     {
         let tick = self.tick;
-        let (result, text, value) = match run_while_valid(&self.lease, body(tick)).await {
+        let body = RUNNING.scope(Name::clone(&self.lease.record), body(tick));
+        let (result, text, value) = match run_while_valid(&self.lease, body).await {
             Ok(Ok(value)) => (RunResult::Succeeded, String::new(), Ok(value)),
             Ok(Err(error)) => (RunResult::Failed, error.to_string(), Err(error)),
             Err(lost) => (result_of_loss(&lost), lost.to_string(), Err(E::from(lost))),
