@@ -59,7 +59,7 @@ async fn a_panicking_body_fails_its_run_only() {
     let history = manager.job("report").history(10).await.expect("a store");
     assert!(history.len() >= 6, "{history:?}");
     let failed: Vec<_> = history.iter().filter(|run| run.outcome == RunOutcome::Failed).collect();
-    assert_eq!(failed.len(), history.len() / 2, "{history:?}");
+    assert!(failed.len().abs_diff(history.len() - failed.len()) <= 1, "every second run: {history:?}");
     assert!(failed.iter().all(|run| run.error == "the body panicked: this panic is part of the test"));
 }
 

@@ -9,8 +9,8 @@
 --   hn number of past runs  h0 .. h49 the latest: slot|requested|started|finished|result|node|error
 -- Times are in ms of the server's clock. The rules are those of protocol::job.
 --
--- ARGV[2] is the operation, ARGV[3] the shortest time to live of the record after it, in ms, and the
--- rest are its arguments.
+-- ARGV[2] is the operation, ARGV[3] the shortest time to live of the record after it, in ms, and
+-- the rest are its arguments.
 -- -> {time, ..}, see scheduled/operation.rs
 local FIELDS = {'k', 's', 'a', 't', 'sk', 'co', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'rr',
   'p', 'cr', 'cf', 'cs', 'cm', 'sp', 'ok', 'os', 'hn'}

@@ -24,7 +24,7 @@ const STEPS: usize = 2;
 const TIMEOUT: u64 = 60;
 const END: u64 = 6_000;
 /// The number of schedules in which everything of interest happens.
-const FULL_SIZE: u64 = 5_000;
+const FULL_SIZE: u64 = 10_000;
 
 /// The subjects of random choices.
 #[derive(Clone, Copy)]
