@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 /// Charges the card once for each request ID, however often the request is sent.
 ///
 /// The key contains the user: if it consisted only of a value that a client chooses, one user could
-/// get another's receipt. There is no payload besides the key, so there is no fingerprint.
+/// get another's receipt. The key is the whole payload, so there is no fingerprint.
 #[idempotent(key = "payment:<user>:<request_id>", fingerprint = none, on_duplicate = wait("5s"),
              on_crash = resume, record = record)]
 async fn pay(bank: Arc<Bank>, user: u64, request_id: String) -> Result<String, Error> {

@@ -29,8 +29,8 @@ pub(crate) trait StoreOperation: Debug + Send + Sync {
     /// The script then writes the key whenever it succeeds.
     fn needs_acks(&self) -> bool;
 
-    /// Returns `true` if the operation only undoes something. In the background, it leaves room for
-    /// those that store a result.
+    /// Returns `true` if the operation only undoes another one. In the background, such operations
+    /// use at most half of the places, so that results can still be stored.
     fn is_cleanup(&self) -> bool;
 
     /// Runs the operation in memory at `now`, in milliseconds.

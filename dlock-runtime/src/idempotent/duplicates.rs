@@ -32,8 +32,8 @@ pub(crate) struct Duplicates {
     waiting: Mutex<HashMap<DuplicateKey, Weak<WaitingCalls>>>,
 }
 
-/// What calls have in common that wait for each other. A call with another payload does not wait:
-/// it gets an error.
+/// The values that calls share if they wait for each other. A call with another payload does not
+/// wait: it gets an error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DuplicateKey {
     record: Name,

@@ -25,7 +25,7 @@ pub(crate) struct IdempotencyRecord {
     owner: Option<Token>,
     attempt: u32,
     identity: CallIdentity,
-    /// What the owner of the attempt counts on after a crash.
+    /// The crash policy of the owner of the attempt.
     on_crash: CrashPolicy,
     /// Whether the attempt follows one that crashed.
     has_crashed: bool,

@@ -86,7 +86,7 @@ struct Schedule {
     tokens: TokenSource,
     events: BTreeMap<u64, (IdempotencyEvent, Option<(IdempotencyReply, u64)>)>,
     sent: BTreeMap<u64, u64>,
-    /// What each call does about a crash: the same for all, or different during a deployment.
+    /// The crash policy of each call: the same for all, or different during a deployment.
     policies: Vec<CrashPolicy>,
     /// The policy of the last start.
     owner_policy: CrashPolicy,
