@@ -10,7 +10,7 @@
 //!          Running  --a reply is late-->  Probed  --the probe has not run for 10 ms-->  Blocked
 //!          ^  ^                             |                                              |
 //!          |  +--------the probe has run----+                                              |
-//!          +----------the probe has run, and 1 s has passed--------------------------------+
+//!          +----------the probe has run, and the return delay has passed-------------------+
 //!
 //!  from each state: the runtime has ended --> Ended
 //! ```
@@ -38,6 +38,7 @@ pub(crate) struct Runtimes {
     /// The runtime of the callers, if the manager was connected on one that has I/O, until it ends.
     callers: Mutex<Option<Handle>>,
     state: Mutex<CallersState>,
+    return_delay: Mutex<ReturnDelay>,
     /// Whether connections are driven on the callers' runtime.
     uses_callers: AtomicBool,
     /// The connections that move. Locked while they move.
@@ -171,9 +172,9 @@ impl Runtimes {
         match *state {
             CallersState::Probed(_) => *state = CallersState::Running,
             CallersState::Blocked => {
-                let runtimes = Arc::clone(self);
+                let (runtimes, delay) = (Arc::clone(self), lock(&self.return_delay).next(Instant::now()));
                 let returns = async move {
-                    tokio::time::sleep(RETURN_DELAY).await;
+                    tokio::time::sleep(delay).await;
                     runtimes.return_to_callers();
                 };
                 drop(state);
@@ -256,9 +257,33 @@ fn has_io() -> bool {
 /// if the runtime is blocked.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// How long connections stay on the own thread after the callers' runtime was blocked: one that
-/// blocks often is then waited for at most once per second.
-const RETURN_DELAY: Duration = Duration::from_secs(1);
+/// How long connections stay on the own thread after the callers' runtime was blocked.
+///
+/// A single pause, such as one of a busy machine, costs little. A runtime that blocks often is
+/// waited for at most about once per second.
+#[derive(Default)]
+struct ReturnDelay {
+    /// The last delay, and when it ended.
+    last: Option<(Duration, Instant)>,
+}
+
+impl ReturnDelay {
+    const SHORTEST: Duration = Duration::from_millis(20);
+    const LONGEST: Duration = Duration::from_secs(1);
+
+    /// Returns the delay from `now` on. It doubles if the runtime was blocked again within the
+    /// longest delay after the last return.
+    fn next(&mut self, now: Instant) -> Duration {
+        let delay = match self.last {
+            Some((delay, ended)) if now.saturating_duration_since(ended) < Self::LONGEST => {
+                (delay * 2).min(Self::LONGEST)
+            }
+            _ => Self::SHORTEST,
+        };
+        self.last = Some((delay, now + delay));
+        delay
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -360,6 +385,21 @@ mod tests {
 
         let callers = thread_of(test.callers.as_ref().expect("it runs"));
         test.until("the connection returns", |_| test.polling_thread() == callers);
+    }
+
+    #[test]
+    fn connections_return_after_twice_the_time_if_the_runtime_is_blocked_again() {
+        let (mut delay, start) = (ReturnDelay::default(), Instant::now());
+        let mut now = start;
+        let mut delays = Vec::new();
+        for _ in 0..8 {
+            let next = delay.next(now);
+            delays.push(next.as_millis());
+            now += next + Duration::from_millis(500);
+        }
+        assert_eq!(delays, [20, 40, 80, 160, 320, 640, 1000, 1000]);
+
+        assert_eq!(delay.next(now + ReturnDelay::LONGEST), ReturnDelay::SHORTEST);
     }
 
     #[test]
