@@ -31,4 +31,4 @@ if ! RUSTC_BOOTSTRAP=1 cargo update --quiet -Z direct-minimal-versions 2>update.
     exit 1
 fi
 export CARGO_TARGET_DIR=$target
-cargo check --quiet --locked --workspace && cargo check --quiet --locked -p dlock-runtime --all-features
+cargo check --quiet --locked --workspace --all-features

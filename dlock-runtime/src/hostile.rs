@@ -178,7 +178,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(500))]
+        #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
         fn a_duration_is_read_or_refused(text in "([0-9]{1,21}|[[:print:]]{0,3})(ms|s|m|h|H|é|)") {

@@ -30,7 +30,7 @@ impl Order {
             number(name).map_or(default, |number| usize::try_from(number).expect("a number of things"))
         };
         Self {
-            faults: size("DLOCK_FAULTS", 250),
+            faults: size("DLOCK_FAULTS", 100),
             from: number("DLOCK_FAULTS_FROM").unwrap_or(1),
             seed: number("DLOCK_FAULTS_SEED"),
             row: std::env::var("DLOCK_FAULTS_ROW").ok(),

@@ -8,7 +8,7 @@
 //! every stale write nevertheless.
 //!
 //! ```text
-//! DLOCK_FAULTS=2000 cargo test -p dlock-tests --test faults -- --nocapture         the number of faults; default: 250
+//! DLOCK_FAULTS=2000 cargo test -p dlock-tests --test faults -- --nocapture         the number of faults; default: 100
 //! DLOCK_FAULTS_SEED=7 cargo test -p dlock-tests --test faults -- --nocapture       only the scene of this seed
 //! DLOCK_FAULTS_FROM=1000 ..                                                        the first seed; default: 1
 //! DLOCK_FAULTS_ROW=P1 ..                                                           only this row

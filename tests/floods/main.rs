@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(30);
 /// The bound of additional memory during a flood, in bytes.
 const MOST: usize = 64 << 20;
 /// How long the memory of a working client is measured during a flood.
-const WATCHED: Duration = Duration::from_secs(2);
+const WATCHED: Duration = Duration::from_secs(1);
 
 /// The first bytes of a flood, its repeated bytes, and the expected reason of the disconnect.
 const FLOODS: [(&str, &str, &str); 5] = [

@@ -1,8 +1,6 @@
 //! Floods on connections that receive unsolicited data: pub/sub, sharded pub/sub, and
 //! invalidations.
 
-use std::time::Duration;
-
 use dlock_runtime::{LockManager, Result};
 use dlock_tests::{Answer, within};
 
@@ -15,7 +13,7 @@ const WAITED: &str = "more than 8 MiB of them waited";
 
 /// Holds a lock during the whole measurement. Its lease is shorter, so it must be renewed.
 async fn hold(manager: &LockManager) -> Result<()> {
-    let lock = manager.lock("order:7").lease(Duration::from_millis(900));
+    let lock = manager.lock("order:7").lease(WATCHED * 9 / 10);
     within(WATCHED * 5, "a hold", lock.run(async |_| tokio::time::sleep(WATCHED).await)).await
 }
 

@@ -1,8 +1,6 @@
 //! Floods from sentinels, cluster nodes, and one server of a quorum, and floods in replies to
 //! `doctor`.
 
-use std::time::Duration;
-
 use dlock_runtime::doctor;
 use dlock_tests::quorum::QuorumFleet;
 use dlock_tests::sentinel::MASTER;
@@ -118,7 +116,7 @@ async fn one_server_of_a_quorum_may_flood() {
         let manager = connect(&url).await.expect("two of three are enough");
 
         let held = assert_bounded(name, async {
-            let lock = manager.lock("order:7").lease(Duration::from_millis(900)).wait(LONG);
+            let lock = manager.lock("order:7").lease(super::WATCHED * 9 / 10).wait(LONG);
             lock.run(async |_| tokio::time::sleep(super::WATCHED).await).await
         })
         .await;

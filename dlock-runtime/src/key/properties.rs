@@ -170,7 +170,7 @@ fn apart(placeholders: &[Hole]) -> bool {
 const SEPARATORS: [char; 6] = [':', '{', '}', '<', '>', '#'];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn different_values_never_give_one_key(

@@ -52,7 +52,7 @@ fn no_seed_breaks_a_promise() {
         return replay(seed);
     }
     let (from, count) =
-        (number("DLOCK_TURMOIL_FROM").unwrap_or(0), number("DLOCK_TURMOIL_SEEDS").unwrap_or(5_000));
+        (number("DLOCK_TURMOIL_FROM").unwrap_or(0), number("DLOCK_TURMOIL_SEEDS").unwrap_or(1_500));
     assert!(count > 0, "there are no seeds to run");
     let (next, begun) = (AtomicU64::new(from), Instant::now());
     let all = Mutex::new((Counts::default(), Vec::new(), 0, Duration::ZERO));

@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn each_server_receives_requests_in_decision_order() {
-        const EACH: u64 = 3_000;
+        const EACH: u64 = 500;
         let (driver, outgoing, decided) = (CommandQueue::default(), SendQueue::default(), Mutex::new(0));
         let received: [AtomicU64; 3] = Default::default();
         let send = || {
