@@ -65,9 +65,17 @@ for mutant in sorted(json.load(sys.stdin), key=place):
 # The tree that is mutated in place: a copy, so that cargo builds only what a mutant changes and the
 # checkout stays as it is.
 copy_sources() {
+    # Without files of an earlier run that no longer exist. Those that remain keep their times, so
+    # cargo does not build them again.
+    rm -rf "$tree"
     mkdir -p "$tree"
     git ls-files -z | while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done |
         tar --null --files-from=- --create | tar --extract --directory "$tree"
+    # Otherwise every mutant would be unviable.
+    (cd "$tree" && CARGO_TARGET_DIR=$work/target cargo check -q --tests -p dlock-macros -p dlock-runtime) || {
+        echo "the sources do not build without a mutant" >&2
+        exit 1
+    }
 }
 
 # field NAME : prints a field of the mutant on standard input.

@@ -253,6 +253,19 @@ impl RedisServer {
         client.call(words)
     }
 
+    /// Returns the major version of Redis whose features the server has. Valkey names one too.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not reply.
+    #[must_use]
+    pub fn redis_version(&self) -> u32 {
+        let reply = self.call(&["INFO", "server"]);
+        let text = reply.text().expect("INFO answers text");
+        let version = text.lines().find_map(|line| line.strip_prefix("redis_version:"));
+        version.and_then(|version| version.split('.').next()?.parse().ok()).expect("a server has a version")
+    }
+
     /// Returns how often the server has run the command `name` (`set`, `evalsha`), including calls
     /// by scripts.
     ///

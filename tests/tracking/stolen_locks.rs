@@ -270,6 +270,10 @@ async fn lost_replies_do_not_lose_a_lock_before_its_deadline() {
 #[tokio::test]
 async fn renewal_is_one_command_without_invalidation() {
     let server = RedisServer::start();
+    if server.redis_version() < 7 {
+        println!("SKIPPED: Redis before 7 reports changes by a script to its sender too");
+        return;
+    }
     let manager = manager_of(&server).await;
     let lease = Duration::from_millis(1_500);
     let guard = manager.lock(KEY).lease(lease).acquire().await.expect("the lock is free");
@@ -289,6 +293,10 @@ async fn renewal_is_one_command_without_invalidation() {
 #[tokio::test]
 async fn extension_is_one_command_without_invalidation() {
     let server = RedisServer::start();
+    if server.redis_version() < 7 {
+        println!("SKIPPED: Redis before 7 reports changes by a script to its sender too");
+        return;
+    }
     let manager = manager_of(&server).await;
     let guard = manager.lock(KEY).lease(LEASE).acquire().await.expect("the lock is free");
     until_armed(&server, 1).await;

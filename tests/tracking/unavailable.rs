@@ -35,6 +35,10 @@ async fn assert_works_without(server: &RedisServer, manager: &LockManager) {
 
 #[tokio::test]
 async fn user_without_tracking_permission_loses_only_tracking() {
+    if RedisServer::start().redis_version() < 7 {
+        println!("SKIPPED: Redis before 7 has no ACL rule that removes one subcommand");
+        return;
+    }
     let server = RedisServer::builder().line("user default on nopass ~* &* +@all -client|tracking").start();
     let manager = LockManager::connect(&server.url()).await.expect("the server accepts connections");
 

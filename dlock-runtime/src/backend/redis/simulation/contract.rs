@@ -13,7 +13,7 @@ use std::process::{Child, Command as Process, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use redis::{Parser, Pipeline, Value};
+use redis::{Parser, Pipeline, PushKind, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::backend::Request;
@@ -49,6 +49,17 @@ pub(super) trait Server {
     fn ask(&mut self, at: usize, question: &Pipeline) -> Value {
         self.send(at, question);
         self.receive(at)
+    }
+
+    /// Asks a question, and drops the invalidations before its reply.
+    fn ask_for_reply(&mut self, at: usize, question: &Pipeline) -> Value {
+        self.send(at, question);
+        loop {
+            let reply = self.receive(at);
+            if !matches!(&reply, Value::Push { kind: PushKind::Invalidate, .. }) {
+                return reply;
+            }
+        }
     }
 
     /// Returns the messages that a connection received without a request.
@@ -128,6 +139,9 @@ pub(super) struct Real {
     folder: PathBuf,
     port: u16,
     connections: Vec<(TcpStream, Parser)>,
+    /// Before Redis 7, `NOLOOP` does not apply to scripts: their changes are reported to their
+    /// sender, before the reply.
+    reports_scripts_to_sender: bool,
 }
 
 impl Real {
@@ -143,7 +157,8 @@ impl Real {
         let mut process = Process::new(binary);
         process.current_dir(&folder).args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()]);
         let process = process.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
-        let mut real = Self { process, folder, port, connections: Vec::new() };
+        let mut real =
+            Self { process, folder, port, connections: Vec::new(), reports_scripts_to_sender: false };
         let mut tries = 0;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             tries += 1;
@@ -151,7 +166,15 @@ impl Real {
             assert!(tries < 1_000 && matches!(ended, Ok(None)), "it does not start: {ended:?}");
             sleep(Duration::from_millis(10));
         }
+        real.reports_scripts_to_sender = real.is_before_version_7();
         Some(real)
+    }
+
+    fn is_before_version_7(&mut self) -> bool {
+        self.connect(COMMANDS);
+        let info = self.ask(COMMANDS, &pipeline(&["INFO", "server"]));
+        self.connections.clear();
+        codec::text(&info).is_some_and(|info| info.contains("redis_version:6."))
     }
 }
 
@@ -400,7 +423,11 @@ fn compare(seed: u64, real: &mut Real) -> Vec<&'static str> {
         let by_text = parameters.chance(5);
         let [of_stub, of_real] = encoded(&request, extra, by_text);
         commands.push(format!("{step}: over {at} of {key}, {token}: {command:?} {extra:?}"));
-        let mut replies = vec![(stub.ask(at, &of_stub), real.ask(at, &of_real))];
+        let mut replies = vec![if real.reports_scripts_to_sender {
+            (stub.ask_for_reply(at, &of_stub), real.ask_for_reply(at, &of_real))
+        } else {
+            (stub.ask(at, &of_stub), real.ask(at, &of_real))
+        }];
         if ends {
             // A real server removes an expired key at the next access at the latest.
             sleep(Duration::from_millis(20));
