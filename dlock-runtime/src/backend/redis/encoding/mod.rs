@@ -86,14 +86,6 @@ impl LockEncoding {
         }
     }
 
-    /// Returns the maximum random delay between the announcement of a release and a retry.
-    pub(crate) fn wakeup_jitter(chosen: crate::Layout) -> Duration {
-        match chosen {
-            crate::Layout::Native => Duration::ZERO,
-            crate::Layout::Redisson => redisson::WAKEUP_JITTER,
-        }
-    }
-
     /// Returns `true` if the release channel must be subscribed before `command` is sent: a release
     /// between the check and the subscription would be missed.
     pub(crate) fn listens_first(self, command: Command) -> bool {

@@ -52,13 +52,12 @@ mod waiting_requests;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::{Pipeline, Value};
 use tokio::sync::Notify;
 
-use crate::backend::Request;
 use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
 use crate::backend::redis::node::health::NodeConnection;
@@ -69,19 +68,20 @@ use crate::backend::redis::node::waiting_requests::WaitingRequests;
 use crate::backend::redis::reply_sink::ReplySink;
 use crate::backend::redis::topology::LoadHint;
 use crate::backend::redis::topology::discovery::Discovery;
+use crate::backend::{EventReceiver, Request};
 use crate::clock::boot_time;
 use crate::config::Settings;
-use crate::engine::Engine;
 use crate::key::Name;
 use crate::protocol::command::{Command, EnqueueMode, Failure, FailureKind, Reply};
 use crate::sync::lock;
-use crate::token::ProcessId;
+use crate::token::{Jitter, ProcessId};
 
 /// One Redis server, and the connections to it.
 pub(crate) struct Node {
     shared: Arc<CommandQueue>,
-    /// The source of jitter.
-    pub(crate) engine: Weak<Engine>,
+    pub(crate) jitter: Jitter,
+    /// The receiver of events, which knows the keys in use.
+    pub(crate) events: EventReceiver,
     /// The receiver of replies and messages.
     pub(crate) answers: Arc<dyn ReplySink>,
     pub(crate) script_times: ScriptTimes,
@@ -138,7 +138,7 @@ impl Node {
     pub(crate) fn new(
         discovery: Discovery,
         shared: Arc<CommandQueue>,
-        engine: Weak<Engine>,
+        events: EventReceiver,
         answers: Arc<dyn ReplySink>,
         process: ProcessId,
         settings: &Settings,
@@ -155,7 +155,8 @@ impl Node {
         );
         Self {
             shared,
-            engine,
+            jitter: Jitter::of(process),
+            events,
             answers,
             script_times: ScriptTimes::of(settings),
             process,

@@ -33,7 +33,7 @@ impl Node {
         let _down_on_drop = DownOnDrop(&self);
         tokio::select! {
             () = self.supervise(first) => {}
-            () = self.discovery.watch(&self.engine) => {}
+            () = self.discovery.watch(&self.jitter) => {}
             () = self.reject_expired() => {}
         }
     }
@@ -64,7 +64,7 @@ impl Node {
 
     /// Connects, uses the connection until it is lost, and connects again after a backoff.
     async fn supervise(self: &Arc<Self>, mut first: Option<oneshot::Sender<Result<(), Failure>>>) {
-        let mut backoff = Backoff::new(&self.engine);
+        let mut backoff = Backoff::new(&self.jitter);
         let mut last_address: Option<String> = None;
         let mut unproven = 0_u32;
         let mut may_repeat = false;
@@ -109,7 +109,7 @@ impl Node {
             tokio::select! {
                 biased;
                 () = self.discovery.primary_changed() => {}
-                () = self.reconnect_now.notified() => backoff = Backoff::new(&self.engine),
+                () = self.reconnect_now.notified() => backoff = Backoff::new(&self.jitter),
                 () = backoff.pause(worked) => {}
             }
         }

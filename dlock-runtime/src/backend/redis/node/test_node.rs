@@ -3,14 +3,13 @@
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::backend::Request;
 use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::encoding::codec;
 use crate::backend::redis::node::Node;
@@ -19,6 +18,7 @@ use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::reply_sink::ReplySink;
 use crate::backend::redis::topology::discovery::Discovery;
+use crate::backend::{EventReceiver, Request};
 use crate::config::Settings;
 use crate::config::node_spec::NodeSpec;
 use crate::key::Name;
@@ -55,7 +55,7 @@ impl TestNode {
         let node = Arc::new(Node::new(
             Discovery::Fixed(target),
             Arc::clone(&shared),
-            Weak::new(),
+            EventReceiver::default(),
             Arc::clone(&recorded) as Arc<dyn ReplySink>,
             TokenSource::of_process(1).process(),
             &settings,
@@ -139,7 +139,7 @@ impl ReplySink for RecordedReplies {
 
     fn on_grant(&self, _grant: GrantMessage) {}
 
-    fn on_key_event(&self, _key: &Name) {}
+    fn on_key_event(&self, _key: Option<&Name>) {}
 
     fn connected(&self, _moved: bool) {}
 }

@@ -1,7 +1,7 @@
 //! Finds a node's server before each connect, and checks it while it is connected.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
@@ -11,8 +11,8 @@ use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::topology::quorum::membership::MemberIndex;
 use crate::backend::redis::topology::sentinel::Sentinels;
-use crate::engine::Engine;
 use crate::protocol::command::{Failure, FailureKind};
+use crate::token::Jitter;
 
 /// How to find a node's server.
 pub(crate) enum Discovery {
@@ -49,11 +49,11 @@ impl Discovery {
         }
     }
 
-    /// Watches for moves of the server, forever. `engine` supplies the jitter.
-    pub(crate) async fn watch(&self, engine: &Weak<Engine>) {
+    /// Watches for moves of the server, forever.
+    pub(crate) async fn watch(&self, jitter: &Jitter) {
         match self {
             Self::Fixed(_) | Self::Primary(_) | Self::Quorum(..) => std::future::pending().await,
-            Self::Sentinel(sentinels) => sentinels.watch(engine).await,
+            Self::Sentinel(sentinels) => sentinels.watch(jitter).await,
         }
     }
 

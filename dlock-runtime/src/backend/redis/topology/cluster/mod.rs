@@ -60,13 +60,14 @@ use crate::key::Name;
 use crate::layout::Layout;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::sync::lock;
-use crate::token::ProcessId;
+use crate::token::{Jitter, ProcessId};
 
 /// The primaries of a cluster.
 pub(crate) struct Cluster {
     /// A reference to itself for the objects that it creates.
     me: Weak<Self>,
     engine: EngineSink,
+    jitter: Jitter,
     process: ProcessId,
     settings: Settings,
     /// The servers to query first.
@@ -184,6 +185,7 @@ impl Cluster {
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             engine,
+            jitter: Jitter::of(process),
             process,
             settings: settings.clone(),
             seeds,
@@ -418,7 +420,7 @@ impl Cluster {
         let node = Node::new(
             Discovery::Primary(Arc::clone(&route)),
             Arc::clone(&self.engine.shared),
-            Weak::clone(&self.engine.engine),
+            self.engine.events.clone(),
             sink,
             self.process,
             &self.settings,
@@ -493,11 +495,12 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::backend::EventReceiver;
     use crate::token::TokenSource;
 
     #[tokio::test]
     async fn primaries_of_an_ended_run_are_dropped_before_the_next() {
-        let engine = EngineSink { shared: Arc::default(), engine: Weak::new() };
+        let engine = EngineSink { shared: Arc::default(), events: EventReceiver::default() };
         let seeds = ClusterEndpoint { servers: Vec::new(), access: NodeSpec::default() };
         let process = TokenSource::of_process(1).process();
         let cluster =

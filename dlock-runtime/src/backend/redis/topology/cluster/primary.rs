@@ -168,7 +168,7 @@ impl ReplySink for PrimaryReplySink {
         }
     }
 
-    fn on_key_event(&self, key: &Name) {
+    fn on_key_event(&self, key: Option<&Name>) {
         if let Some(cluster) = self.cluster.upgrade() {
             cluster.engine.on_key_event(key);
         }

@@ -50,7 +50,7 @@ impl Cluster {
 
     /// Looks for the primaries until they are found, after a lazy start.
     pub(super) async fn look_up(&self) {
-        let mut backoff = Backoff::new(&self.engine.engine);
+        let mut backoff = Backoff::new(&self.jitter);
         loop {
             let failure = match tokio::time::timeout(self.longest_lookup(), self.find()).await {
                 Ok(Ok(())) => break,

@@ -134,6 +134,7 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
+    use crate::backend::EventReceiver;
     use crate::backend::redis::command_queue::CommandQueue;
     use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::{FakeServer, acquire};
@@ -149,7 +150,7 @@ mod tests {
 
     fn cluster() -> Arc<Cluster> {
         let seeds = ClusterEndpoint { servers: Vec::new(), access: NodeSpec::default() };
-        let sink = EngineSink { shared: Arc::new(CommandQueue::default()), engine: Weak::new() };
+        let sink = EngineSink { shared: Arc::new(CommandQueue::default()), events: EventReceiver::default() };
         let process = TokenSource::of_process(1).process();
         let mut settings = Settings::default();
         settings.rules.tracking = false;

@@ -16,7 +16,7 @@ mod probe;
 mod replies;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -32,10 +32,10 @@ use crate::backend::redis::topology::sentinel::replies::SwitchMaster;
 use crate::config::Settings;
 use crate::config::node_spec::NodeSpec;
 use crate::config::sentinel::SentinelEndpoint;
-use crate::engine::Engine;
 use crate::error::Result as Outcome;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
+use crate::token::Jitter;
 
 /// The sentinels of one primary.
 pub(crate) struct Sentinels {
@@ -108,13 +108,13 @@ impl Sentinels {
     }
 
     /// Subscribes to every sentinel, forever.
-    pub(crate) async fn watch(&self, engine: &Weak<Engine>) {
-        let watching = self.routes.iter().map(|sentinel| self.listen_to(sentinel, engine));
+    pub(crate) async fn watch(&self, jitter: &Jitter) {
+        let watching = self.routes.iter().map(|sentinel| self.listen_to(sentinel, jitter));
         watching.collect::<FuturesUnordered<_>>().collect::<()>().await;
     }
 
-    async fn listen_to(&self, sentinel: &ConnectTarget, engine: &Weak<Engine>) {
-        let mut backoff = Backoff::new(engine);
+    async fn listen_to(&self, sentinel: &ConnectTarget, jitter: &Jitter) {
+        let mut backoff = Backoff::new(jitter);
         loop {
             let mut worked = Duration::ZERO;
             if let Ok(mut subscriber) = sentinel.subscribe(SWITCHES).await {
