@@ -285,6 +285,10 @@ const fn spread(mut z: u64) -> u64 {
     z
 }
 
+/// The beginning of every token in Redisson's format, a UUID. Redisson's own UUIDs are of version 4
+/// and never start with it.
+pub(crate) const REDISSON_PREFIX: &str = "646c6f63-6b31-";
+
 /// The prefix of every token. A value without it belongs to a client of another library.
 pub(crate) const PREFIX: &str = "dl2-";
 

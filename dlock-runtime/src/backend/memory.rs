@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use smallvec::SmallVec;
+
 use crate::backend::event_effects::EventEffects;
 use crate::backend::store_call::{self, StoreOperation, StoreSlot};
 use crate::backend::{Backend, BackendEvents, Capabilities, EventReceiver, Request};
@@ -246,7 +248,8 @@ impl ConnectedManager {
 /// What a command reports to managers.
 #[derive(Debug, Default)]
 struct MemoryNotices {
-    granted: Vec<(ConnectedManager, Token, Grant)>,
+    /// Inline for the usual case, in which a release grants the lock to one waiter.
+    granted: SmallVec<[(ConnectedManager, Token, Grant); 1]>,
     /// The managers that wait for a change of the key.
     changed: Vec<ConnectedManager>,
 }
@@ -322,6 +325,9 @@ struct Outbox {
     replies: Vec<(Request, Reply)>,
 }
 
+/// Managers that may have submitted requests.
+type Notified = SmallVec<[Arc<Memory>; 1]>;
+
 impl Memory {
     /// Returns the list for replies, or `None` if another call is processing the queue.
     fn begin(&self) -> Option<Vec<(Request, Reply)>> {
@@ -342,7 +348,7 @@ impl Memory {
 
     /// Runs the queued requests. Other managers that are notified are added to `notified`, since
     /// they may have submitted requests.
-    fn run_queued(&self, now: BootInstant, effects: &mut EventEffects, notified: &mut Vec<Arc<Self>>) {
+    fn run_queued(&self, now: BootInstant, effects: &mut EventEffects, notified: &mut Notified) {
         let Some(events) = self.events.get() else { return };
         let Some(mut replies) = self.begin() else { return };
         while let Some(request) = self.next(&mut replies) {
@@ -389,7 +395,7 @@ impl Backend for Memory {
     }
 
     fn flush(&self, now: BootInstant, effects: &mut EventEffects) {
-        let mut notified = Vec::new();
+        let mut notified = Notified::new();
         self.run_queued(now, effects, &mut notified);
         while let Some(other) = notified.pop() {
             other.run_queued(now, effects, &mut notified);

@@ -61,9 +61,12 @@ impl BackendEvents for Engine {
         let mut effects = Effects::new(effects);
         if let Some(key) = key {
             self.calls.on_changed(key);
-            if self.is_tracking(key) {
-                self.with_key_at(key, now, &mut effects, KeyState::on_invalidation);
-            }
+            let (shard, hash) = self.shards.of_key(key);
+            shard.change(&mut effects, |slots, effects| {
+                if slots.table.get(key, hash).is_some() {
+                    self.with_locked(slots, (key, hash), now, effects, KeyState::on_invalidation);
+                }
+            });
         } else {
             for key in self.keys() {
                 self.with_key_at(&key, now, &mut effects, KeyState::on_invalidations_missed);

@@ -73,7 +73,12 @@ impl Driver {
         }
         let sending = SendGuard(self);
         for _ in 0..MAX_ROUNDS {
-            self.topology.take(self.shared.take());
+            let requests = self.shared.take();
+            if requests.is_empty() {
+                self.topology.send_rest();
+            } else {
+                self.topology.take(requests);
+            }
             seen = self.sending.fetch_sub(seen, Ordering::AcqRel) - seen;
             if seen == 0 {
                 return std::mem::forget(sending);

@@ -10,7 +10,8 @@
 //! | `driver_thread` | the thread that the driver runs on |
 //! | `runtimes` | the manager's own thread, the callers' runtime, and which of them reads replies |
 //! | `topology` | finds the server of a key: one server, the primaries of a cluster, or a quorum |
-//! | `node` | one server: its connections, and the requests and messages on them |
+//! | `node` | one server: which connection a request uses, and the messages about locks |
+//! | `transport` | connections, bytes, and replies; knows no locks |
 //! | `encoding` | how locks are stored in a server: commands, scripts, and replies |
 //! | `namespaces` | the names of channels |
 //! | `reply_sink` | receives the replies and messages of a node |
@@ -36,6 +37,7 @@ mod runtimes;
 #[cfg(test)]
 mod simulation;
 mod topology;
+mod transport;
 
 use std::fmt;
 use std::pin::Pin;
@@ -50,15 +52,15 @@ use crate::backend::redis::command_queue::RequestSender as _;
 use crate::backend::redis::driver::Driver;
 use crate::backend::redis::encoding::redisson;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connect_target::ConnectTarget;
-#[cfg(feature = "tls")]
-use crate::backend::redis::node::tls;
 use crate::backend::redis::reply_sink::EngineSink;
 use crate::backend::redis::topology::Topology;
 use crate::backend::redis::topology::cluster::Cluster;
 use crate::backend::redis::topology::discovery::Discovery;
 use crate::backend::redis::topology::quorum::Quorum;
 use crate::backend::redis::topology::sentinel::Sentinels;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+#[cfg(feature = "tls")]
+use crate::backend::redis::transport::tls;
 use crate::backend::{Backend, BackendEvents, Capabilities, EventReceiver, ReleaseNotice, Request};
 use crate::config::Settings;
 use crate::config::cluster::ClusterEndpoint;

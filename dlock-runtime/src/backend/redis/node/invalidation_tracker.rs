@@ -26,11 +26,11 @@ use tokio::time::Instant;
 
 use crate::backend::Request;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::health::NodeConnection;
-use crate::backend::redis::node::inbound::Pushes;
-use crate::backend::redis::node::keepalive::Keepalive;
+use crate::backend::redis::transport::backoff::Backoff;
+use crate::backend::redis::transport::connection::Connection;
+use crate::backend::redis::transport::inbound::Pushes;
+use crate::backend::redis::transport::keepalive::Keepalive;
 use crate::bounds::{LONGEST_VALUE, MAX_WAITERS};
 use crate::key::Name;
 use crate::protocol::command::{Command, FailureKind};

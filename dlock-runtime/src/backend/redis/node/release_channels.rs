@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::encoding::LockEncoding;
-use crate::backend::redis::node::sharded_subscriber::ShardSink;
+use crate::backend::redis::transport::sharded_subscriber::ShardSink;
 use crate::backend::{EventReceiver, Request};
 use crate::key::Name;
 use crate::layout::Publish;

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::backend::redis::node::backoff::{Backoff, PROVEN};
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::health::NodeConnection;
-use crate::backend::redis::node::keepalive::Keepalive;
 use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
 use crate::backend::redis::node::{Node, NodeState, Reconnecting};
+use crate::backend::redis::transport::backoff::{Backoff, PROVEN};
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::keepalive::Keepalive;
 use crate::clock::boot_time;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
@@ -122,7 +122,7 @@ impl Node {
         unproven_before: u32,
     ) -> Result<NodeConnection, Failure> {
         let commands = async {
-            let mut opened = target.connect(self.layout(), &self.shared.runtimes).await?;
+            let mut opened = target.connect(self.layout().sources(), &self.shared.runtimes).await?;
             self.discovery.check(&target, &mut opened.timed).await?;
             Ok(opened)
         };

@@ -11,13 +11,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::backend::redis::command_queue::CommandQueue;
-use crate::backend::redis::encoding::codec;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::reply_sink::ReplySink;
 use crate::backend::redis::topology::discovery::Discovery;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::error_kind;
 use crate::backend::{EventReceiver, Request};
 use crate::config::Settings;
 use crate::config::node_spec::NodeSpec;
@@ -175,7 +175,7 @@ impl FakeServer {
 fn serve(mut stream: TcpStream, ask: &mpsc::UnboundedSender<String>, silent: &Mutex<bool>) {
     let mut parser = redis::Parser::new();
     while let Ok(Value::Array(words)) = parser.parse_value(&mut stream) {
-        let words: Vec<_> = words.iter().map(|word| codec::text(word).unwrap_or_default()).collect();
+        let words: Vec<_> = words.iter().map(|word| error_kind::text(word).unwrap_or_default()).collect();
         let answer = match words[..] {
             ["SET", key, ..] => {
                 let _ = ask.send(key.to_owned());

@@ -38,11 +38,9 @@ use tokio::task::JoinSet;
 use crate::backend::Request;
 use crate::backend::redis::encoding::{codec, redisson};
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{EngineSink, ReplySink as _};
 use crate::backend::redis::topology::LoadHint;
-use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::cluster::initial_lookup::InitialLookup;
 use crate::backend::redis::topology::cluster::primary::{Primary, PrimaryReplySink, WaitingForConnection};
 use crate::backend::redis::topology::cluster::redirects::RedirectedRequest;
@@ -50,6 +48,8 @@ use crate::backend::redis::topology::cluster::slot_map::{Slot, SlotMap};
 use crate::backend::redis::topology::cluster::slot_migration::MigrationBarrier;
 use crate::backend::redis::topology::discovery::Discovery;
 use crate::backend::redis::topology::send_queue::{FanOut, SendQueue};
+use crate::backend::redis::transport::address::Address;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::config::cluster::ClusterEndpoint;
@@ -201,13 +201,8 @@ impl Cluster {
     }
 
     /// Routes requests to the primaries of their slots, or answers them if they cannot be sent.
-    /// Also sends what other threads have queued.
     pub(crate) fn take(&self, requests: Vec<Request>) {
-        if requests.is_empty() {
-            self.send();
-        } else {
-            self.route(|_| requests);
-        }
+        self.route(|_| requests);
     }
 
     /// Routes the requests that `out` takes from the state to the primaries of their slots.
@@ -319,7 +314,7 @@ impl Cluster {
     }
 
     /// Sends what is queued, unless another thread is sending.
-    fn send(&self) {
+    pub(crate) fn send(&self) {
         self.outgoing.send(&self.engine.shared, |leaving| match leaving {
             QueuedSend::Requests(fan) => {
                 for (Destination { member, history }, requests) in fan {

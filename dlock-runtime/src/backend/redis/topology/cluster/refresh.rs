@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::topology::cluster::cluster_view::{self, ClusterView};
 use crate::backend::redis::topology::cluster::initial_lookup::InitialLookup;
 use crate::backend::redis::topology::cluster::primary::Primary;
 use crate::backend::redis::topology::cluster::slot_map::Slot;
 use crate::backend::redis::topology::cluster::slot_migration::OwnershipSource;
 use crate::backend::redis::topology::cluster::{Cluster, first_to_report};
+use crate::backend::redis::transport::backoff::Backoff;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
 

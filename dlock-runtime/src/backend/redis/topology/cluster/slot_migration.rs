@@ -7,10 +7,10 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
-use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::cluster::primary::Primary;
 use crate::backend::redis::topology::cluster::slot_map::Slot;
 use crate::backend::redis::topology::cluster::{Cluster, ClusterState, QueuedSend};
+use crate::backend::redis::transport::address::Address;
 use crate::sync::lock;
 
 /// The source of an ownership change.
@@ -192,7 +192,7 @@ mod tests {
             running.spawn(async move {
                 loop {
                     driven.engine.shared.wake.notified().await;
-                    driven.take(Vec::new()); // like the driver, for a long queue
+                    driven.send(); // like the driver, for a long queue
                 }
             });
             Self { cluster, addresses, servers, asked, running }

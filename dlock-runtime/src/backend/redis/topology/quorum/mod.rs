@@ -33,7 +33,6 @@ use tokio::task::{JoinError, JoinSet};
 use crate::backend::Request;
 use crate::backend::redis::cleanup::CleanupQueue;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{EngineSink, ReplySink};
@@ -42,6 +41,7 @@ use crate::backend::redis::topology::discovery::Discovery;
 use crate::backend::redis::topology::quorum::membership::{MemberIndex, Membership};
 use crate::backend::redis::topology::quorum::operations::QuorumOperations;
 use crate::backend::redis::topology::send_queue::{self, SendQueue};
+use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::config::quorum::QuorumEndpoint;
@@ -208,7 +208,7 @@ impl Quorum {
     }
 
     /// Sends the queued requests, unless another thread is sending.
-    fn send(&self) {
+    pub(crate) fn send(&self) {
         self.outgoing.send(&self.sink.shared, |fan| {
             for (server, asked) in fan {
                 if let Some(voter) = self.voters.get(server) {

@@ -23,12 +23,12 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
-use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::connect_target::ConnectTarget;
-use crate::backend::redis::node::keepalive::Keepalive;
-use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::sentinel::consensus::{PrimaryVote, SentinelReport};
 use crate::backend::redis::topology::sentinel::replies::SwitchMaster;
+use crate::backend::redis::transport::address::Address;
+use crate::backend::redis::transport::backoff::Backoff;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::keepalive::Keepalive;
 use crate::config::Settings;
 use crate::config::node_spec::NodeSpec;
 use crate::config::sentinel::SentinelEndpoint;
@@ -207,7 +207,7 @@ const SWITCHES: &str = "+switch-master";
 /// Parses a value as the address of the primary.
 #[cfg(any(test, fuzzing))]
 pub(super) fn read_value(value: &redis::Value) {
-    let _ = replies::master(value, "shop", &crate::backend::redis::encoding::codec::Redacted::new("h:1"));
+    let _ = replies::master(value, "shop", &crate::backend::redis::transport::redacted::Redacted::new("h:1"));
 }
 
 /// Parses a message as a switch of primaries.
