@@ -444,6 +444,9 @@ fn subject(key: Option<&LockKey>) -> String {
     key.map_or_else(|| "the lock server".to_owned(), |key| format!("lock `{key}`"))
 }
 
+/// How a lock was lost, and after how long.
+pub(crate) type Loss = (LossCause, Duration);
+
 /// How a held lock was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::Backend;
 use crate::backend::memory::MemoryStore;
-use crate::backend::redis;
+use crate::backend::redis::Redis;
 use crate::builder::Builder;
+use crate::clock::Clock;
 use crate::config::Settings;
 use crate::config::call_overrides::CallOverrides;
 #[cfg(feature = "idempotent")]
@@ -27,6 +29,7 @@ use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::scheduled::server_clock::ServerClock;
 use crate::telemetry;
 use crate::timer;
+use crate::token::{ProcessId, TokenSource};
 
 /// Owns the connections and the engine for all locks of a process.
 ///
@@ -107,30 +110,47 @@ impl LockManager {
             }
             Endpoint::Redis(server) => {
                 let place = server.to_string();
-                Ok(Self::with_engine(redis::connect(server, &settings).await?, &settings, place))
+                let backend = |process| Redis::of_server(server, &settings, process);
+                Self::over_redis(backend, &settings, place).await
             }
             Endpoint::Cluster(seeds) => {
                 let place = seeds.to_string();
-                Ok(Self::with_engine(redis::connect_to_cluster(seeds, &settings).await?, &settings, place))
+                let backend = |process| Redis::of_cluster(seeds, &settings, process);
+                Self::over_redis(backend, &settings, place).await
             }
             Endpoint::Quorum(voters) => {
                 let place = voters.to_string();
-                Ok(Self::with_engine(redis::connect_to_quorum(voters, &settings).await?, &settings, place))
+                let backend = |process| Redis::of_quorum(voters, &settings, process);
+                Self::over_redis(backend, &settings, place).await
             }
             Endpoint::Sentinel(watched) => {
                 let place = watched.to_string();
-                Ok(Self::with_engine(
-                    redis::connect_by_sentinels(watched, &settings).await?,
-                    &settings,
-                    place,
-                ))
+                let backend = |process| Redis::of_sentinels(watched, &settings, process);
+                Self::over_redis(backend, &settings, place).await
             }
         }
     }
 
+    /// Returns a manager of a backend that has connected.
+    async fn over_redis(
+        backend: impl FnOnce(ProcessId) -> Result<Arc<Redis>>,
+        settings: &Settings,
+        place: String,
+    ) -> Result<Self> {
+        let tokens = TokenSource::new();
+        let backend = backend(tokens.process())?;
+        let port = Arc::clone(&backend) as Arc<dyn Backend>;
+        let engine = Engine::over(port, Clock::Boot, tokens, settings.rules, settings.lease);
+        backend.connect().await?;
+        Ok(Self::with_engine(engine, settings, place))
+    }
+
     /// Returns a manager of a store in memory.
     pub(crate) fn in_memory(world: &Arc<MemoryStore>, settings: &Settings) -> Self {
-        Self::with_engine(world.join(settings), settings, "memory".to_owned())
+        let tokens = TokenSource::new();
+        let backend = world.join(tokens.process(), settings.rules.grant_lease);
+        let engine = Engine::over(backend, world.clock(), tokens, settings.rules, settings.lease);
+        Self::with_engine(engine, settings, "memory".to_owned())
     }
 
     /// Returns a manager of an engine that a test has created.

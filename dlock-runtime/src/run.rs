@@ -21,9 +21,9 @@ use crate::body::Body;
 use crate::engine::Engine;
 use crate::engine::acquire_future::{AcquireFuture, AcquireOutcome};
 use crate::engine::acquisition::AcquisitionState;
-use crate::engine::hold_guard::{HoldGuard, HoldObserver, Loss, LossTimer};
+use crate::engine::hold_guard::{HoldGuard, HoldObserver, LossTimer};
 use crate::engine::release_completion::{PendingRelease, ReleaseReport, ReleasedBy};
-use crate::error::{Error, Result};
+use crate::error::{Error, Loss, Result};
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::{OnLost, Options, ReleaseMode};
@@ -64,8 +64,13 @@ impl Acquiring {
             Ok(waiting) => ready!(waiting.poll_entered(options, cx)),
             Err(error) => Err(error.take().expect("a future is not polled again after it has ended")),
         };
-        let engine = self.waiting.as_ref().ok().and_then(AcquireFuture::engine);
-        telemetry.entered(entered.as_ref().map_err(|error| &**error), engine);
+        match &entered {
+            Ok(held) => telemetry.acquired(held.key(), || held.attempts_and_wait()),
+            Err(error) => {
+                let engine = self.waiting.as_ref().ok().and_then(AcquireFuture::engine);
+                telemetry.not_acquired(error, engine.map(Engine::event_limits));
+            }
+        }
         Poll::Ready(entered)
     }
 }

@@ -46,9 +46,8 @@ use std::time::Duration;
 use tracing::span::Id;
 use tracing::{Span, field};
 
-use crate::engine::Engine;
-use crate::engine::hold_guard::{HoldGuard, Loss};
-use crate::error::{Error, LossCause};
+use crate::clock::Clock;
+use crate::error::{Error, Loss, LossCause};
 use crate::key::LockKey;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
@@ -128,44 +127,41 @@ impl CallSpan {
         self.span.is_none() && !tracing::enabled!(target: "dlock", tracing::Level::DEBUG)
     }
 
-    /// Records that the call acquired the lock, or failed to. `engine` is `None` if no manager was
-    /// used.
-    pub(crate) fn entered(&self, entered: std::result::Result<&HoldGuard, &Error>, engine: Option<&Engine>) {
-        match entered {
-            Ok(held) => {
-                if self.is_silent() {
-                    return;
-                }
-                let (attempts, waited) = held.attempts_and_wait();
-                self.record(attempts, waited);
-                tracing::debug!(name: "dlock.acquired", target: "dlock", parent: self.id(), { lock.key = shown(held.key()) }, "dlock.acquired");
-            }
-            Err(error) => {
-                self.outcome(error_outcome(error));
-                if let Error::Unavailable { key: Some(key), reason, .. } = error
-                    && tracing::enabled!(target: "dlock", tracing::Level::WARN)
-                    && let Some(suppressed) = admit(engine, |limits| &limits.unavailable)
-                {
-                    let reason = &**reason;
-                    tracing::warn!(
-                        name: "dlock.unavailable",
-                        target: "dlock",
-                        parent: self.id(),
-                        { lock.key = shown(key), lock.reason = reason, suppressed },
-                        "dlock.unavailable"
-                    );
-                }
-                if let Error::Contended { key, attempts, waited, .. } = error {
-                    self.record(*attempts, *waited);
-                    tracing::debug!(
-                        name: "dlock.contended",
-                        target: "dlock",
-                        parent: self.id(),
-                        { lock.key = shown(key), lock.attempts = *attempts },
-                        "dlock.contended"
-                    );
-                }
-            }
+    /// Records that the call acquired the lock.
+    pub(crate) fn acquired(&self, key: &LockKey, attempts_and_wait: impl FnOnce() -> (u32, Duration)) {
+        if self.is_silent() {
+            return;
+        }
+        let (attempts, waited) = attempts_and_wait();
+        self.record(attempts, waited);
+        tracing::debug!(name: "dlock.acquired", target: "dlock", parent: self.id(), { lock.key = shown(key) }, "dlock.acquired");
+    }
+
+    /// Records that the call failed to acquire the lock.
+    pub(crate) fn not_acquired(&self, error: &Error, limits: ManagerLimits<'_>) {
+        self.outcome(error_outcome(error));
+        if let Error::Unavailable { key: Some(key), reason, .. } = error
+            && tracing::enabled!(target: "dlock", tracing::Level::WARN)
+            && let Some(suppressed) = admit(limits, |limits| &limits.unavailable)
+        {
+            let reason = &**reason;
+            tracing::warn!(
+                name: "dlock.unavailable",
+                target: "dlock",
+                parent: self.id(),
+                { lock.key = shown(key), lock.reason = reason, suppressed },
+                "dlock.unavailable"
+            );
+        }
+        if let Error::Contended { key, attempts, waited, .. } = error {
+            self.record(*attempts, *waited);
+            tracing::debug!(
+                name: "dlock.contended",
+                target: "dlock",
+                parent: self.id(),
+                { lock.key = shown(key), lock.attempts = *attempts },
+                "dlock.contended"
+            );
         }
     }
 
@@ -233,8 +229,8 @@ impl CallSpan {
 
     /// Records that the call's value replaces an error that its return type cannot carry. Only
     /// "unavailable" is limited: a loss is always emitted.
-    pub(crate) fn swallowed(&self, error: &Error, engine: Option<&Engine>) {
-        let limited = || admit(engine, |limits| &limits.swallowed);
+    pub(crate) fn swallowed(&self, error: &Error, limits: ManagerLimits<'_>) {
+        let limited = || admit(limits, |limits| &limits.swallowed);
         if !error.is_contended()
             && tracing::enabled!(target: "dlock", tracing::Level::ERROR)
             && let Some(suppressed) = if error.is_unavailable() { limited() } else { Some(0) }
@@ -270,9 +266,12 @@ impl CallSpan {
     }
 }
 
+/// The limits of a manager and their clock; `None` if the call used no manager.
+type ManagerLimits<'a> = Option<(&'a EventLimits, &'a Clock)>;
+
 /// Returns how many events were suppressed since the last one; `None` if this one is suppressed.
-fn admit(engine: Option<&Engine>, limit: impl FnOnce(&EventLimits) -> &EventLimit) -> Option<u64> {
-    engine.map_or(Some(0), |engine| limit(&engine.event_limits).admit(engine.clock.now()))
+fn admit(limits: ManagerLimits<'_>, limit: impl FnOnce(&EventLimits) -> &EventLimit) -> Option<u64> {
+    limits.map_or(Some(0), |(limits, clock)| limit(limits).admit(clock.now()))
 }
 
 /// Returns a key as a field; `None` if it contains a value marked `|hash`.

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A token that identifies one acquisition attempt, and the holder while it holds the lock.
 ///
@@ -186,8 +187,32 @@ impl TokenSource {
     /// Returns the next number of a sequence that is uniform over `u32` and differs between
     /// processes, which is enough for jitter (splitmix64; Steele, Lea and Flood, OOPSLA 2014).
     pub(crate) fn draw(&self) -> u32 {
-        let drawn = self.counter.fetch_add(1, Ordering::Relaxed).wrapping_mul(GOLDEN_RATIO);
-        u32::try_from(spread(self.process.0 ^ drawn) >> 32).unwrap_or_default()
+        draw(self.process, self.counter.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Returns the number at one place of the sequence of a process.
+fn draw(process: ProcessId, place: u64) -> u32 {
+    u32::try_from(spread(process.0 ^ place.wrapping_mul(GOLDEN_RATIO)) >> 32).unwrap_or_default()
+}
+
+/// The random delays of a backend, which differ between processes.
+#[derive(Debug)]
+pub(crate) struct Jitter {
+    process: ProcessId,
+    drawn: AtomicU64,
+}
+
+impl Jitter {
+    /// Creates the jitter of one part of a process.
+    pub(crate) fn of(process: ProcessId) -> Self {
+        Self { process, drawn: AtomicU64::new(0) }
+    }
+
+    /// Returns a random duration of at most `longest`, evenly distributed.
+    pub(crate) fn up_to(&self, longest: Duration) -> Duration {
+        let place = self.drawn.fetch_add(1, Ordering::Relaxed);
+        longest.mul_f64(f64::from(draw(self.process, place)) / f64::from(u32::MAX))
     }
 }
 
@@ -259,6 +284,10 @@ const fn spread(mut z: u64) -> u64 {
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z
 }
+
+/// The beginning of every token in Redisson's format, a UUID. Redisson's own UUIDs are of version 4
+/// and never start with it.
+pub(crate) const REDISSON_PREFIX: &str = "646c6f63-6b31-";
 
 /// The prefix of every token. A value without it belongs to a client of another library.
 pub(crate) const PREFIX: &str = "dl2-";

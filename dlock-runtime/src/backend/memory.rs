@@ -14,28 +14,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use smallvec::SmallVec;
+
+use crate::backend::event_effects::EventEffects;
 use crate::backend::store_call::{self, StoreOperation, StoreSlot};
-use crate::backend::{Backend, Request};
+use crate::backend::{Backend, BackendEvents, Capabilities, EventReceiver, Request};
 use crate::bounds::LAST_FENCE;
 use crate::clock::{Clock, TokioClock};
-use crate::config::Settings;
-use crate::engine::Engine;
-use crate::engine::effects::Effects;
 use crate::fork::PerProcess;
 use crate::key::Name;
-use crate::protocol::ProtocolConfig;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply, ScriptReply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::fencing;
 use crate::protocol::foreign_clients::Grant;
 use crate::protocol::record::Record;
 use crate::sync::lock;
-#[cfg(all(feature = "idempotent", feature = "testing"))]
-use crate::testing::crash_point::CrashPoint;
 #[cfg(feature = "testing")]
 use crate::testing::recorder::Recorder;
 use crate::timer::Timer;
-use crate::token::{ProcessId, Token, TokenSource};
+use crate::token::{ProcessId, Token};
 
 /// The keys and connected managers that replace a server.
 pub(crate) struct MemoryStore {
@@ -46,7 +43,7 @@ pub(crate) struct MemoryStore {
     counters: Mutex<HashMap<Name, u64>>,
     /// The keys that are no locks.
     values: Mutex<HashMap<Name, StoreSlot>>,
-    managers: Mutex<HashMap<ProcessId, Weak<Engine>>>,
+    managers: Mutex<HashMap<ProcessId, Weak<Memory>>>,
     /// Records and decisions of the testing API.
     #[cfg(feature = "testing")]
     pub(crate) recorder: Recorder,
@@ -94,26 +91,32 @@ impl MemoryStore {
         }
     }
 
-    /// Connects a new manager.
-    pub(crate) fn join(self: &Arc<Self>, settings: &Settings) -> Arc<Engine> {
-        let tokens = TokenSource::new();
-        let process = tokens.process();
-        let backend = Memory { store: Arc::clone(self), process, outbox: Mutex::default() };
-        let clock = Clock::Tokio(Arc::clone(&self.clock));
-        // Without tracking: only this crate changes the keys of the store.
-        let rules = ProtocolConfig { tracking: false, ..settings.rules };
-        let engine = Arc::new(Engine::new(Arc::new(backend), clock, tokens, rules, settings.lease));
-        lock(&self.managers).insert(process, Arc::downgrade(&engine));
-        engine
+    /// Returns the clock of the store.
+    pub(crate) fn clock(&self) -> Clock {
+        Clock::Tokio(Arc::clone(&self.clock))
     }
 
-    /// Runs one command. Tokens that are granted the lock are added to `granted`.
+    /// Connects a new manager. A token that is granted a lock holds it for `grant_lease` unless the
+    /// manager confirms.
+    pub(crate) fn join(self: &Arc<Self>, process: ProcessId, grant_lease: Duration) -> Arc<Memory> {
+        let memory = Arc::new(Memory {
+            store: Arc::clone(self),
+            process,
+            grant_lease,
+            events: EventReceiver::default(),
+            outbox: Mutex::default(),
+        });
+        lock(&self.managers).insert(process, Arc::downgrade(&memory));
+        memory
+    }
+
+    /// Runs one command. What it reports to managers is added to `notices`.
     fn run(
         &self,
         request: &Request,
         now: BootInstant,
         grant_lease: Duration,
-        granted: &mut Vec<(Arc<Engine>, Token, Grant)>,
+        notices: &mut MemoryNotices,
     ) -> Reply {
         let Request { key, token, command, .. } = request;
         #[cfg(feature = "testing")]
@@ -121,14 +124,15 @@ impl MemoryStore {
             return refused;
         }
         let notify = |next: Token, offer| {
-            let engine = self.manager(next.process());
+            let manager = self.manager(next.process());
             #[cfg(feature = "testing")]
-            let engine = engine.filter(|_| self.recorder.refusal(next.process()).is_none());
-            granted.extend(engine.clone().map(|engine| (engine, next, offer)));
-            engine.is_some()
+            let manager = manager.filter(|_| self.recorder.refusal(next.process()).is_none());
+            let is_connected = manager.is_some();
+            notices.granted.extend(manager.map(|manager| (manager, next, offer)));
+            is_connected
         };
         if let Some(call) = &request.call {
-            return Reply::Called(self.call(key, &**call, now));
+            return Reply::Called(self.call(key, &**call, now, &mut notices.changed));
         }
         let mut records = lock(&self.records);
         let record = records.entry(Name::clone(key)).or_default();
@@ -142,8 +146,15 @@ impl MemoryStore {
         }
     }
 
-    /// Runs an operation on a key that is no lock, and notifies the managers that wait for it.
-    fn call(&self, key: &Name, operation: &dyn StoreOperation, now: BootInstant) -> ScriptReply {
+    /// Runs an operation on a key that is no lock. The managers that wait for it are added to
+    /// `changed`.
+    fn call(
+        &self,
+        key: &Name,
+        operation: &dyn StoreOperation,
+        now: BootInstant,
+        changed: &mut Vec<ConnectedManager>,
+    ) -> ScriptReply {
         let now = self.epoch + now.nanos() / 1_000_000;
         let mut values = lock(&self.values);
         if values.len() >= values.capacity() {
@@ -157,11 +168,10 @@ impl MemoryStore {
         }
         drop(values);
         if !wake.is_empty() {
-            for engine in self.managers() {
-                if wake.contains(&store_call::waiter(&engine.tokens.process().token_prefix())) {
-                    engine.calls.on_changed(key);
-                }
-            }
+            let waits = |manager: &ConnectedManager| {
+                wake.contains(&store_call::waiter(&manager.memory.process.token_prefix()))
+            };
+            changed.extend(self.managers().into_iter().filter(waits));
         }
         reply
     }
@@ -177,31 +187,71 @@ impl MemoryStore {
         Reply::Fenced(token)
     }
 
-    fn manager(&self, process: ProcessId) -> Option<Arc<Engine>> {
-        lock(&self.managers).get(&process).and_then(Weak::upgrade)
+    fn manager(&self, process: ProcessId) -> Option<ConnectedManager> {
+        lock(&self.managers).get(&process).and_then(ConnectedManager::of)
     }
 
     /// Returns every connected manager.
-    pub(crate) fn managers(&self) -> Vec<Arc<Engine>> {
+    fn managers(&self) -> Vec<ConnectedManager> {
         let mut managers = lock(&self.managers);
-        managers.retain(|_, engine| engine.strong_count() > 0);
-        managers.values().filter_map(Weak::upgrade).collect()
+        managers.retain(|_, memory| memory.strong_count() > 0);
+        managers.values().filter_map(ConnectedManager::of).collect()
     }
 
     /// Returns the manager with the earliest deadline if that is at most `now`, and stores the
     /// earliest deadline.
-    fn first_due(&self, now: BootInstant) -> Option<(BootInstant, Arc<Engine>)> {
+    fn first_due(&self, now: BootInstant) -> Option<(BootInstant, ConnectedManager)> {
         let changing = lock(&self.changing_next);
         let managers = self.managers();
-        let first = managers.iter().map(|engine| (engine.due(), engine)).min_by_key(|(due, _)| *due);
+        let dues = managers.iter().map(|manager| (manager.events.due(), manager));
+        let first = dues.min_by_key(|(due, _)| *due);
         let due = first.map_or(BootInstant::NEVER, |(due, _)| due);
         self.next.store(due.nanos(), Ordering::SeqCst);
-        let first = first.filter(|(due, _)| *due <= now).map(|(due, engine)| (due, Arc::clone(engine)));
+        let first = first.filter(|(due, _)| *due <= now).map(|(due, manager)| (due, manager.clone()));
         // These may be the last references to an engine, and dropping an engine acquires locks.
         drop(changing);
         drop(managers);
         first
     }
+
+    /// Runs all deadlines of all managers that have passed at `now`.
+    fn catch_up(&self, now: BootInstant) {
+        if now.nanos() < self.next.load(Ordering::SeqCst) {
+            return; // the usual case
+        }
+        let mut effects = EventEffects::default();
+        let catching_up = lock(&self.catching_up);
+        while let Some((due, manager)) = self.first_due(now) {
+            manager.events.on_timeout(due, &mut effects);
+            manager.memory.flush(due, &mut effects);
+        }
+        drop(catching_up);
+        effects.run();
+    }
+}
+
+/// A manager that has not been dropped.
+#[derive(Clone, Debug)]
+struct ConnectedManager {
+    memory: Arc<Memory>,
+    events: Arc<dyn BackendEvents>,
+}
+
+impl ConnectedManager {
+    fn of(memory: &Weak<Memory>) -> Option<Self> {
+        let memory = memory.upgrade()?;
+        let events = memory.events.get()?;
+        Some(Self { memory, events })
+    }
+}
+
+/// What a command reports to managers.
+#[derive(Debug, Default)]
+struct MemoryNotices {
+    /// Inline for the usual case, in which a release grants the lock to one waiter.
+    granted: SmallVec<[(ConnectedManager, Token, Grant); 1]>,
+    /// The managers that wait for a change of the key.
+    changed: Vec<ConnectedManager>,
 }
 
 fn since_epoch() -> Duration {
@@ -221,14 +271,31 @@ impl MemoryStore {
         let deleted = lock(&self.records).remove(key);
         let holder = deleted.and_then(|record| record.tokens(now).into_iter().next());
         let Some(token) = holder else { return false };
-        if let Some(engine) = self.manager(token.process()) {
-            let mut effects = Effects::default();
+        if let Some(ConnectedManager { memory, events }) = self.manager(token.process()) {
+            let mut effects = EventEffects::default();
             // As if the holder had just requested a fencing token.
             let asked = Request::new(Name::clone(key), token, Command::Fence);
-            engine.on_replies(now, now, [(asked, Reply::NotOwner)], &mut effects);
-            effects.wake();
+            events.on_replies(&mut vec![(asked, Reply::NotOwner)], now, now, &mut effects);
+            memory.flush(now, &mut effects);
+            effects.run();
         }
         true
+    }
+
+    /// Returns the number of calls that wait for the lock of `key`, in all managers.
+    pub(crate) fn waiting(&self, key: &Name) -> usize {
+        self.managers().iter().map(|manager| manager.events.waiting(key)).sum()
+    }
+
+    /// Reports the end of an outage to every manager.
+    pub(crate) fn reconnect(&self, now: BootInstant) {
+        for ConnectedManager { memory, events } in self.managers() {
+            let mut effects = EventEffects::default();
+            events.on_reconnect(false, &|_| true, now, &mut effects);
+            memory.flush(now, &mut effects);
+            effects.run();
+        }
+        self.catch_up(now);
     }
 }
 
@@ -240,9 +307,11 @@ impl fmt::Debug for MemoryStore {
 
 /// The connection of one manager to a store.
 #[derive(Debug)]
-struct Memory {
+pub(crate) struct Memory {
     store: Arc<MemoryStore>,
     process: ProcessId,
+    grant_lease: Duration,
+    events: EventReceiver,
     outbox: Mutex<Outbox>,
 }
 
@@ -252,56 +321,89 @@ struct Outbox {
     /// Whether a call is processing the queue. It also processes what is added meanwhile, which
     /// keeps the order.
     busy: bool,
+    /// Empty between calls. Kept for its capacity.
+    replies: Vec<(Request, Reply)>,
 }
+
+/// Managers that may have submitted requests.
+type Notified = SmallVec<[Arc<Memory>; 1]>;
 
 impl Memory {
+    /// Returns the list for replies, or `None` if another call is processing the queue.
+    fn begin(&self) -> Option<Vec<(Request, Reply)>> {
+        let mut outbox = lock(&self.outbox);
+        (!std::mem::replace(&mut outbox.busy, true)).then(|| std::mem::take(&mut outbox.replies))
+    }
+
     /// Takes the next request, or records that no call processes the queue.
-    fn next(&self) -> Option<Request> {
+    fn next(&self, replies: &mut Vec<(Request, Reply)>) -> Option<Request> {
         let mut outbox = lock(&self.outbox);
         let next = outbox.requests.pop_front();
-        outbox.busy = next.is_some();
+        if next.is_none() {
+            outbox.busy = false;
+            outbox.replies = std::mem::take(replies);
+        }
         next
     }
-}
 
-impl Backend for Memory {
-    fn push(&self, request: Request) {
-        lock(&self.outbox).requests.push_back(request);
-    }
-
-    fn flush(&self, engine: &Engine, now: BootInstant, effects: &mut Effects) {
-        if std::mem::replace(&mut lock(&self.outbox).busy, true) {
-            return;
-        }
-        while let Some(request) = self.next() {
+    /// Runs the queued requests. Other managers that are notified are added to `notified`, since
+    /// they may have submitted requests.
+    fn run_queued(&self, now: BootInstant, effects: &mut EventEffects, notified: &mut Notified) {
+        let Some(events) = self.events.get() else { return };
+        let Some(mut replies) = self.begin() else { return };
+        while let Some(request) = self.next(&mut replies) {
             let key = Name::clone(&request.key);
-            let mut granted = Vec::new();
-            let reply = self.store.run(&request, now, engine.rules.grant_lease, &mut granted);
-            let abandoned = engine.on_replies(now, now, [(request, reply)], effects);
+            let mut notices = MemoryNotices::default();
+            let reply = self.store.run(&request, now, self.grant_lease, &mut notices);
+            replies.push((request, reply));
+            let abandoned = events.on_replies(&mut replies, now, now, effects);
             #[cfg(feature = "testing")]
             let abandoned = self.store.recorder.abandon(abandoned);
             // Every command is answered here, so there is almost never anything to clean up.
             for (key, token) in abandoned {
-                self.push(Request::new(key, token, Command::Withdraw));
+                self.submit(Request::new(key, token, Command::Withdraw));
             }
-            for (other, token, offer) in granted {
-                other.on_grant(&key, token, offer, now, effects);
-                other.backend.flush(&other, now, effects);
+            for (ConnectedManager { memory, events }, token, offer) in notices.granted {
+                events.on_grant(&key, token, offer, now, effects);
+                notified.push(memory);
             }
+            for ConnectedManager { memory, events } in notices.changed {
+                events.on_invalidation(Some(&key), now, effects);
+                notified.push(memory);
+            }
+        }
+    }
+}
+
+impl Backend for Memory {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            // Only this crate changes the keys of the store.
+            reports_changes: false,
+            keeps_time: false,
+            max_renewals_in_flight: usize::MAX,
+            ..Capabilities::SERVER
+        }
+    }
+
+    fn attach(&self, events: Weak<dyn BackendEvents>) {
+        self.events.attach(events);
+    }
+
+    fn submit(&self, request: Request) {
+        lock(&self.outbox).requests.push_back(request);
+    }
+
+    fn flush(&self, now: BootInstant, effects: &mut EventEffects) {
+        let mut notified = Notified::new();
+        self.run_queued(now, effects, &mut notified);
+        while let Some(other) = notified.pop() {
+            other.run_queued(now, effects, &mut notified);
         }
     }
 
     fn advance(&self, now: BootInstant) {
-        if now.nanos() < self.store.next.load(Ordering::SeqCst) {
-            return; // the usual case
-        }
-        let mut effects = Effects::default();
-        let catching_up = lock(&self.store.catching_up);
-        while let Some((due, engine)) = self.store.first_due(now) {
-            engine.tick(due, &mut effects);
-        }
-        drop(catching_up);
-        effects.wake();
+        self.store.catch_up(now);
     }
 
     fn due_earlier(&self, due: BootInstant) {
@@ -310,13 +412,8 @@ impl Backend for Memory {
     }
 
     #[cfg(feature = "testing")]
-    fn on_acquired(&self, key: &Name) {
-        self.store.recorder.on_acquired(key, self.process);
-    }
-
-    #[cfg(all(feature = "idempotent", feature = "testing"))]
-    fn takes_crash(&self, record: &Name, point: &CrashPoint) -> bool {
-        self.store.recorder.takes_crash(record, point)
+    fn recorder(&self) -> Option<&Recorder> {
+        Some(&self.store.recorder)
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
@@ -328,7 +425,7 @@ impl Backend for Memory {
     }
 
     fn close(&self) {
-        // Every pushed request has run. Later events are not delivered to this manager.
+        // Every submitted request has run. Later events are not delivered to this manager.
         lock(&self.store.managers).remove(&self.process);
     }
 }

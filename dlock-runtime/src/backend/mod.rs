@@ -1,47 +1,60 @@
-//! Backends that store locks, and the contract that they share.
+//! The port between the engine and the stores of locks: [`Backend`], which the engine calls, and
+//! [`BackendEvents`], which a backend calls.
+//!
+//! ```text
+//!            submit (key locked), flush (nothing locked)
+//!  engine ------------------------------------------------> backend ---> store
+//!    ^                                                         |
+//!    +---- on_replies, on_grant, on_invalidation, on_timeout --+
+//! ```
 //!
 //! A backend takes [`Request`]s and runs each [`Command`] atomically on one key. It answers each
-//! request exactly once, through [`Engine::on_replies`](crate::engine::Engine::on_replies), with:
+//! request exactly once, through [`BackendEvents::on_replies`], with:
 //!
-//! - the server's reply, or
-//! - [`Reply::Refused`](crate::protocol::command::Reply::Refused) if the command did not run and
-//!   never will, or
-//! - [`Reply::Unknown`](crate::protocol::command::Reply::Unknown) if the command may have run or
-//!   may still run.
+//! - the store's reply, or
+//! - [`Reply::Refused`] if the command did not run and never will, or
+//! - [`Reply::Unknown`] if the command may have run or may still run.
 //!
 //! Guarantees of a backend:
 //!
 //! - The backend reads `sent` **before** it sends the command.
 //! - A command runs to its end even if its caller is dropped. If its outcome stays unknown and no
 //!   caller waits for it, the engine returns its token, and the backend cleans up.
-//! - Requests for one key are sent in the order in which they were pushed.
-//! - A grant is delivered to the manager that owns the token, through
-//!   [`Engine::on_grant`](crate::engine::Engine::on_grant). A waiter that cannot be notified is
-//!   passed over.
+//! - Requests for one key are sent in the order in which they were submitted.
+//! - A grant is delivered to the manager that owns the token, through [`BackendEvents::on_grant`].
+//!   A waiter that cannot be notified is passed over.
 //! - A backend that cannot receive grants does not queue waiters: it handles an enqueue as a single
 //!   try.
 //! - Every key has a time to live at every instant.
+//! - Events may submit requests. The backend flushes them itself, if
+//!   [`EventEffects::has_requests`] returns `true`: an event never calls [`Backend::flush`].
 //!
-//! The contract suite in `tests/contract` runs against every backend.
+//! The contract suite in `tests/contract` runs against every backend. `PORT.md` in this folder shows
+//! how PostgreSQL and etcd would implement the port.
 
+pub(crate) mod completion;
+pub(crate) mod event_effects;
 pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod store_call;
 
 use std::fmt::Debug;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use once_cell::sync::OnceCell;
+
+use crate::backend::completion::Completion;
+use crate::backend::event_effects::EventEffects;
 use crate::backend::store_call::StoreOperation;
-use crate::engine::Engine;
-use crate::engine::effects::Effects;
-use crate::engine::release_completion::ReleaseCompletion;
 use crate::key::Name;
-use crate::protocol::command::Command;
+use crate::protocol::ProtocolConfig;
+use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootInstant;
-#[cfg(all(feature = "idempotent", feature = "testing"))]
-use crate::testing::crash_point::CrashPoint;
+use crate::protocol::foreign_clients::Grant;
+#[cfg(feature = "testing")]
+use crate::testing::recorder::Recorder;
 use crate::timer;
 use crate::token::Token;
 
@@ -52,10 +65,11 @@ pub(crate) struct Request {
     pub(crate) key: Name,
     pub(crate) token: Token,
     pub(crate) command: Command,
-    /// Whether the server must track changes of this hold. A renewal leaves the tracking as it is.
+    /// Whether the backend must report changes of this hold
+    /// ([`Capabilities::reports_changes`]). A renewal leaves the tracking as it is.
     pub(crate) is_tracked: bool,
     /// Receives the reply in addition to the engine.
-    pub(crate) answer: Option<ReleaseCompletion>,
+    pub(crate) answer: Option<Completion>,
     /// The operation of [`Command::Call`].
     pub(crate) call: Option<Arc<dyn StoreOperation>>,
     /// The quorum operation that the reply is a vote in, if several servers vote.
@@ -81,37 +95,99 @@ impl Request {
     /// Returns `true` unless the request is a release in the background, whose caller does not
     /// wait.
     pub(crate) fn is_awaited(&self) -> bool {
-        !matches!(self.answer, Some(ReleaseCompletion::Log(..)))
+        !self.answer.as_ref().is_some_and(Completion::is_background)
+    }
+}
+
+/// How the contenders of a key learn that it was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReleaseNotice {
+    /// The store queues them, and a release grants the lock to the first.
+    Grant {
+        /// Whether the message of a grant proves the grant. Otherwise the store confirms it before
+        /// a body runs.
+        is_proof: bool,
+    },
+    /// Each of them tries again.
+    Retry {
+        /// The longest random delay before the retry, since other contenders receive the message
+        /// later. Not zero.
+        jitter: Duration,
+    },
+}
+
+/// The facts of a backend that the engine and the protocol depend on. They do not change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capabilities {
+    pub(crate) release_notice: ReleaseNotice,
+    /// Whether the backend can report changes of a key by other clients.
+    pub(crate) reports_changes: bool,
+    /// Whether the backend keeps time: it calls [`BackendEvents::on_timeout`] when a deadline has
+    /// passed, even while the callers' threads are blocked. Otherwise each request and each waiting
+    /// task drives it ([`Backend::advance`]).
+    pub(crate) keeps_time: bool,
+    /// How many renewals and verifications may be in flight at once.
+    pub(crate) max_renewals_in_flight: usize,
+    /// Whether the backend runs [`Command::Call`]. Several servers that vote have no order of
+    /// operations on one key, so they do not.
+    #[allow(dead_code, reason = "used by features that are not locks")]
+    pub(crate) store_calls: bool,
+}
+
+impl Capabilities {
+    /// The capabilities of one server that queues contenders.
+    pub(crate) const SERVER: Self = Self {
+        release_notice: ReleaseNotice::Grant { is_proof: true },
+        reports_changes: true,
+        keeps_time: true,
+        // A server answers so many in about half a millisecond.
+        max_renewals_in_flight: 64,
+        store_calls: true,
+    };
+
+    /// Returns the configuration of the protocol over this backend.
+    pub(crate) fn restrict(self, rules: ProtocolConfig) -> ProtocolConfig {
+        let (grants_are_proof, wakeup_jitter) = match self.release_notice {
+            ReleaseNotice::Grant { is_proof } => (is_proof, Duration::ZERO),
+            ReleaseNotice::Retry { jitter } => (false, jitter),
+        };
+        let tracking = rules.tracking && self.reports_changes;
+        ProtocolConfig { grants_are_proof, wakeup_jitter, tracking, ..rules }
     }
 }
 
 /// A store of locks.
 pub(crate) trait Backend: Debug + Send + Sync {
-    /// Queues a request and returns. Called while the state of a key is locked.
-    fn push(&self, request: Request);
+    /// Returns the facts of the backend. Read once, before the first request.
+    fn capabilities(&self) -> Capabilities;
 
-    /// Sends the queued requests. Called while no key is locked.
-    fn flush(&self, engine: &Engine, now: BootInstant, effects: &mut Effects);
+    /// Sets the receiver of the events. Called once, before the first request.
+    fn attach(&self, events: Weak<dyn BackendEvents>);
 
-    /// Brings a backend that has no thread of its own up to `now`. Called with no lock held, before
-    /// each request.
+    /// Queues a request and returns. Called while the state of a key is locked, so it must not
+    /// report an event.
+    fn submit(&self, request: Request);
+
+    /// Sends the queued requests. Called by the engine while no key is locked, and never by an
+    /// event. A backend that answers in the caller's thread reports events before it returns, and
+    /// adds their effects to `effects`.
+    fn flush(&self, now: BootInstant, effects: &mut EventEffects);
+
+    /// Brings a backend that does not keep time up to `now`. Called with no lock held, before each
+    /// request.
     fn advance(&self, _now: BootInstant) {}
 
     /// Notifies the backend that a deadline is earlier than the ones before.
     fn due_earlier(&self, _due: BootInstant) {}
 
-    /// Notifies the backend of the first request for a lock in `namespace`.
-    fn uses(&self, _namespace: &str) {}
+    /// Announces that requests for keys of `namespace` will follow. A backend that receives grants
+    /// by namespace subscribes to them.
+    fn use_namespace(&self, _namespace: &str) {}
 
-    /// Notifies the backend that a task acquired the lock of `key`. Called while the key is locked.
+    /// Returns the recorder of the testing API, if the backend has one.
     #[cfg(feature = "testing")]
-    fn on_acquired(&self, _key: &Name) {}
-
-    /// Returns `true` if the backend runs [`Command::Call`]. Several servers that vote have no
-    /// order of operations on one key, so they do not.
-    #[allow(dead_code, reason = "used by features that are not locks")]
-    fn runs_calls(&self) -> bool {
-        true
+    fn recorder(&self) -> Option<&Recorder> {
+        None
     }
 
     /// Spawns a task that runs even while the callers' threads are blocked, if the backend has its
@@ -120,20 +196,117 @@ pub(crate) trait Backend: Debug + Send + Sync {
         timer::spawn(task);
     }
 
-    /// Returns `true` if a test has the attempt of `record` crash at this point.
-    #[cfg(all(feature = "idempotent", feature = "testing"))]
-    fn takes_crash(&self, _record: &Name, _point: &CrashPoint) -> bool {
-        false
-    }
-
     /// Sleeps for `time`. If the backend has its own thread, works on a runtime without timers.
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
-    /// Waits until every pushed request is answered and cleaned up, at most for the response
+    /// Waits until every submitted request is answered and cleaned up, at most for the response
     /// timeout.
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// Ends the backend after the engine is dropped. Requests that were pushed before are still
+    /// Ends the backend after the engine is dropped. Requests that were submitted before are still
     /// sent.
     fn close(&self);
+}
+
+/// The receiver of what happens in a backend: the engine.
+///
+/// Each method is called with nothing locked, and from one thread at a time for one key. The caller
+/// flushes the submitted requests and runs the effects afterwards.
+pub(crate) trait BackendEvents: Debug + Send + Sync {
+    /// Handles the replies to requests that were sent together, at `sent`, and empties `replies`.
+    ///
+    /// Returns the keys and tokens of commands that may still take effect and must be cleaned up.
+    fn on_replies(
+        &self,
+        replies: &mut Vec<(Request, Reply)>,
+        sent: BootInstant,
+        now: BootInstant,
+        effects: &mut EventEffects,
+    ) -> Vec<(Name, Token)>;
+
+    /// Handles a grant to `token`, which may be that of another manager.
+    fn on_grant(&self, key: &Name, token: Token, grant: Grant, now: BootInstant, effects: &mut EventEffects);
+
+    /// Handles a possible change of `key` by another client. `None`: of any key, because reports
+    /// may have been missed.
+    fn on_invalidation(&self, key: Option<&Name>, now: BootInstant, effects: &mut EventEffects);
+
+    /// Handles a new connection for the keys whose full names match `concerns`. `moved`: to another
+    /// server than before, which may lack writes of the old one.
+    fn on_reconnect(
+        &self,
+        moved: bool,
+        concerns: &dyn Fn(&str) -> bool,
+        now: BootInstant,
+        effects: &mut EventEffects,
+    );
+
+    /// Runs what is due by `now`, and returns the next deadline.
+    ///
+    /// Stops after 1,024 keys, so that other work can run, and then returns a deadline that has
+    /// passed.
+    fn on_timeout(&self, now: BootInstant, effects: &mut EventEffects) -> BootInstant;
+
+    /// Returns the next deadline.
+    fn due(&self) -> BootInstant;
+
+    /// Returns `true` if a call holds or waits for the lock of `key`, so that its events matter.
+    fn is_tracking(&self, key: &Name) -> bool;
+
+    /// Returns the number of calls that wait for the lock of `key`.
+    #[cfg(feature = "testing")]
+    fn waiting(&self, key: &Name) -> usize;
+}
+
+/// Where a backend finds the receiver of its events.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EventReceiver(Arc<OnceCell<Weak<dyn BackendEvents>>>);
+
+impl EventReceiver {
+    /// Sets the receiver.
+    pub(crate) fn attach(&self, events: Weak<dyn BackendEvents>) {
+        let _ = self.0.set(events);
+    }
+
+    /// Returns the receiver; `None` before it is attached, and after the engine is dropped.
+    pub(crate) fn get(&self) -> Option<Arc<dyn BackendEvents>> {
+        self.0.get()?.upgrade()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grants_are_proof_only_if_the_backend_says_so() {
+        for is_proof in [true, false] {
+            let release_notice = ReleaseNotice::Grant { is_proof };
+            let rules =
+                Capabilities { release_notice, ..Capabilities::SERVER }.restrict(ProtocolConfig::DEFAULT);
+
+            assert_eq!(rules.grants_are_proof, is_proof);
+            assert!(rules.has_queue());
+        }
+    }
+
+    #[test]
+    fn contenders_without_a_queue_retry_after_a_delay() {
+        let jitter = Duration::from_millis(4);
+        let release_notice = ReleaseNotice::Retry { jitter };
+        let rules = Capabilities { release_notice, ..Capabilities::SERVER }.restrict(ProtocolConfig::DEFAULT);
+
+        assert_eq!(rules.wakeup_jitter, jitter);
+        assert!(!rules.has_queue() && !rules.grants_are_proof);
+    }
+
+    #[test]
+    fn changes_are_tracked_only_if_wanted_and_reported() {
+        for (wanted, reported) in [(true, true), (true, false), (false, true)] {
+            let capabilities = Capabilities { reports_changes: reported, ..Capabilities::SERVER };
+            let rules = capabilities.restrict(ProtocolConfig { tracking: wanted, ..ProtocolConfig::DEFAULT });
+
+            assert_eq!(rules.tracking, wanted && reported);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The certificates for TLS, as text or as files.
 //!
 //! See also: how files are read (`certificate_reader`), and how TLS uses them
-//! (`backend::redis::node::tls`).
+//! (`backend::redis::transport::tls`).
 
 use std::fmt;
 use std::path::PathBuf;

@@ -230,9 +230,9 @@ mod tests {
     use std::task::{Wake, Waker};
 
     use super::*;
-    use crate::backend::Request;
+    use crate::backend::event_effects::EventEffects;
+    use crate::backend::{BackendEvents as _, Request};
     use crate::clock::{Clock, SetClock};
-    use crate::engine::effects::Effects;
     use crate::engine::throttle_tests::RequestRecorder;
     use crate::protocol::ProtocolConfig;
     use crate::protocol::command::Reply;
@@ -287,10 +287,10 @@ mod tests {
         let waiting = AcquireFuture::join(&engine, key.clone(), options, None);
         answer(&engine, &recorder, Reply::Contended);
         let token = answer(&engine, &recorder, Reply::Queued { ttl: None });
-        let mut effects = Effects::default();
+        let mut effects = EventEffects::default();
         let offer = Grant { lease: rules.grant_lease, fleet_hold: FleetHold::UNKNOWN };
         engine.on_grant(key.name(), token, offer, at(100), &mut effects);
-        effects.wake();
+        effects.run();
         answer(&engine, &recorder, Reply::NotOwner);
         (engine, recorder, waiting)
     }
@@ -298,9 +298,9 @@ mod tests {
     /// Replies to the one command that was sent, and returns its token.
     fn answer(engine: &Engine, recorder: &RequestRecorder, reply: Reply) -> Token {
         let [request] = <[Request; 1]>::try_from(recorder.take()).expect("one is sent");
-        let (token, mut effects) = (request.token, Effects::default());
-        engine.on_replies(at(100), at(100), [(request, reply)], &mut effects);
-        effects.wake();
+        let (token, mut effects) = (request.token, EventEffects::default());
+        engine.on_replies(&mut vec![(request, reply)], at(100), at(100), &mut effects);
+        effects.run();
         token
     }
 
@@ -352,9 +352,9 @@ mod tests {
             let waiting = AcquireFuture::join(&engine, key, &Options { retry, ..Options::new() }, None);
 
             let has_ended = |ms| {
-                let mut effects = Effects::default();
-                engine.tick(BootInstant::START.plus(Duration::from_millis(ms)), &mut effects);
-                effects.wake();
+                let mut effects = EventEffects::default();
+                engine.on_timeout(BootInstant::START.plus(Duration::from_millis(ms)), &mut effects);
+                effects.run();
                 let refused = |state: &mut AcquisitionState| {
                     matches!(state, AcquisitionState::Rejected(_)).then_some(())
                 };

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::backend::BackendEvents as _;
 use crate::engine::Engine;
 use crate::engine::acquisition::{AcquisitionRef, AcquisitionState, Observer, SharedAcquisition};
 use crate::engine::release_completion::{PendingRelease, ReleaseReport, ReleasedBy};
-use crate::error::{Error, LossCause};
+use crate::error::{Error, Loss, LossCause};
 use crate::key::LockKey;
 use crate::options::MinHoldOn;
 use crate::protocol::deadline::BootInstant;
@@ -19,9 +19,6 @@ use crate::scope::Scope;
 use crate::sync::shared::atomic::{AtomicBool, Ordering};
 use crate::telemetry;
 use crate::timer::Timer;
-
-/// How a lock was lost, and after how long.
-pub(crate) type Loss = (LossCause, Duration);
 
 /// A hold, or a nested call inside one.
 ///
@@ -281,7 +278,7 @@ impl Drop for HoldObserver<'_> {
     }
 }
 
-/// A timer that drives the backend from a waiting task, if the backend has no thread of its own.
+/// A timer that drives the backend from a waiting task, if the backend does not keep time.
 ///
 /// That is the case for `memory://`. Otherwise it does nothing.
 #[derive(Debug, Default)]
@@ -291,7 +288,9 @@ impl LossTimer {
     /// Returns ready after it brought the backend up to date. Otherwise, wakes the task at the next
     /// deadline.
     pub(crate) fn poll(&mut self, engine: &Engine, cx: &mut Context<'_>) -> Poll<()> {
-        let Clock::Tokio(_) = engine.clock else { return Poll::Pending };
+        if engine.capabilities.keeps_time {
+            return Poll::Pending;
+        }
         let due = engine.due();
         if due == BootInstant::NEVER {
             return Poll::Pending;

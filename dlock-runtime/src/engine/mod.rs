@@ -21,13 +21,15 @@
 //! | `shard`, `key_table` | the states of all keys |
 //! | `renewal_throttle` | the bound on renewals in flight |
 //! | `effects` | what runs once no lock is held |
+//! | `events` | what a backend reports: the engine's side of the port |
 //! | `store_calls`, `call` | operations of features that are not locks: their state, and how they are sent |
 
 pub(crate) mod acquire_future;
 pub(crate) mod acquisition;
 mod atomic_deadline;
 mod call;
-pub(crate) mod effects;
+mod effects;
+mod events;
 pub(crate) mod hold_guard;
 #[cfg(any(dlock_loom, dlock_shuttle))]
 pub(crate) mod interleavings;
@@ -44,21 +46,21 @@ mod used_namespaces;
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 
-use crate::backend::{Backend, Request};
+use crate::backend::completion::Completion;
+use crate::backend::event_effects::EventEffects;
+use crate::backend::{Backend, Capabilities, Request};
 use crate::clock::Clock;
 use crate::engine::acquisition::{AcquisitionRef, EndedAcquisition, SharedAcquisition};
 use crate::engine::effects::Effects;
 use crate::engine::key_table::KeyEntry;
-use crate::engine::release_completion::{
-    BackgroundReleaseLimit, PendingRelease, ReleaseCompletion, ReleaseReport, ReleasedBy,
-};
+use crate::engine::release_completion::{BackgroundReleaseLimit, PendingRelease, ReleaseReport, ReleasedBy};
 use crate::engine::renewal_throttle::RenewalThrottle;
 use crate::engine::shard::{Shards, Slots};
 use crate::engine::store_calls::StoreCalls;
@@ -70,11 +72,9 @@ use crate::protocol::ProtocolConfig;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::deadlock::WaitGraph;
-use crate::protocol::foreign_clients::Grant;
 use crate::protocol::hold::ReleaseOutcome;
 use crate::protocol::key_state::{Action, EventContext, KeyState};
 use crate::protocol::stray_grants::StrayGrantFilter;
-use crate::sync::lock;
 use crate::sync::shared::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::telemetry::{self, EventLimits};
 use crate::token::{Token, TokenSource};
@@ -91,6 +91,7 @@ pub(crate) struct Engine {
     /// The default lease.
     pub(crate) lease: Duration,
     pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) capabilities: Capabilities,
     /// The wait-for graph of nested calls.
     pub(crate) wait_graph: Mutex<WaitGraph>,
     stray_grants: Mutex<StrayGrantFilter>,
@@ -101,13 +102,28 @@ pub(crate) struct Engine {
     /// Releases whose replies only the log reports.
     background_releases: BackgroundReleaseLimit,
     /// Bounds on the events of calls that fail together.
-    pub(crate) event_limits: EventLimits,
+    event_limits: EventLimits,
     used_namespaces: UsedNamespaces,
     /// The calls of features that are not locks.
     pub(crate) calls: Arc<StoreCalls>,
 }
 
 impl Engine {
+    /// Creates the engine of a backend, and reports the backend's events to it.
+    pub(crate) fn over(
+        backend: Arc<dyn Backend>,
+        clock: Clock,
+        tokens: TokenSource,
+        rules: ProtocolConfig,
+        lease: Duration,
+    ) -> Arc<Self> {
+        let engine = Arc::new(Self::new(backend, clock, tokens, rules, lease));
+        let events: Weak<Self> = Arc::downgrade(&engine);
+        engine.backend.attach(events);
+        engine
+    }
+
+    /// Creates an engine that does not receive the events of the backend.
     pub(crate) fn new(
         backend: Arc<dyn Backend>,
         clock: Clock,
@@ -115,16 +131,17 @@ impl Engine {
         rules: ProtocolConfig,
         lease: Duration,
     ) -> Self {
-        let limit = if matches!(clock, Clock::Boot) { RenewalThrottle::SERVER_LIMIT } else { usize::MAX };
+        let capabilities = backend.capabilities();
         Self {
             shards: Shards::new(),
             fork: ForkDetector::new(),
-            throttle: RenewalThrottle::new(limit),
+            throttle: RenewalThrottle::new(capabilities.max_renewals_in_flight),
             clock,
             tokens,
-            rules,
+            rules: capabilities.restrict(rules),
             lease,
             backend,
+            capabilities,
             wait_graph: Mutex::default(),
             stray_grants: Mutex::new(StrayGrantFilter::new()),
             closed: AtomicBool::new(false),
@@ -142,6 +159,11 @@ impl Engine {
     /// Each entry point checks it first.
     pub(crate) fn is_forked(&self) -> bool {
         self.fork.is_forked()
+    }
+
+    /// Returns the bounds on the events of calls that fail together, and the clock that they use.
+    pub(crate) fn event_limits(&self) -> (&EventLimits, &Clock) {
+        (&self.event_limits, &self.clock)
     }
 
     /// Checks that the current process is the one that connected.
@@ -178,7 +200,8 @@ impl Engine {
         key: &Name,
         event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
     ) -> R {
-        let mut effects = Effects::default();
+        let mut tasks = EventEffects::default();
+        let mut effects = Effects::new(&mut tasks);
         let result = self.with_key_at(key, now, &mut effects, event);
         self.run_effects(now, &mut effects);
         result
@@ -188,7 +211,7 @@ impl Engine {
         &self,
         key: &Name,
         now: BootInstant,
-        effects: &mut Effects,
+        effects: &mut Effects<'_>,
         event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
     ) -> R {
         let (shard, hash) = self.shards.of_key(key);
@@ -201,7 +224,7 @@ impl Engine {
         slots: &mut Slots,
         (key, hash): (&Name, u64),
         now: BootInstant,
-        effects: &mut Effects,
+        effects: &mut Effects<'_>,
         event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
     ) -> R {
         let mut actions = std::mem::take(&mut slots.actions);
@@ -214,7 +237,8 @@ impl Engine {
                 self.run_action((key, is_tracked), now, action, effects);
             }
             self.count_holders(effects);
-            if let (Clock::Tokio(_), Some(head)) = (&self.clock, state.head())
+            if !self.capabilities.keeps_time
+                && let Some(head) = state.head()
                 && state.due() < due
             {
                 // The waiter drives the backend, and its timer is set for later.
@@ -232,18 +256,20 @@ impl Engine {
         (key, is_tracked): (&Name, bool),
         now: BootInstant,
         action: Action<AcquisitionRef>,
-        effects: &mut Effects,
+        effects: &mut Effects<'_>,
     ) {
         match action {
             Action::Send { token, command } => {
                 let request = Request::new(Name::clone(key), token, command);
-                self.push(Request { is_tracked, ..request }, effects);
+                self.submit(Request { is_tracked, ..request }, effects);
             }
             Action::Orphan { token } => effects.orphaned.push((Name::clone(key), token)),
             Action::Grant { acquisition, deadline, ends, is_unconfirmed, attempts, .. } => {
                 effects.holders += 1;
                 #[cfg(feature = "testing")]
-                self.backend.on_acquired(key);
+                if let Some(recorder) = self.backend.recorder() {
+                    recorder.on_acquired(key, self.tokens.process());
+                }
                 effects.wakes(acquisition.grant((deadline, ends), is_unconfirmed, attempts, now));
             }
             Action::JoinNested { acquisition } => effects.wakes(acquisition.join()),
@@ -255,26 +281,21 @@ impl Engine {
         }
     }
 
-    fn push(&self, request: Request, effects: &mut Effects) {
+    fn submit(&self, request: Request, effects: &mut Effects<'_>) {
         self.throttle.on_sent(request.command);
-        self.backend.push(request);
-        effects.flush = true;
+        self.backend.submit(request);
+        effects.tasks.note_request();
     }
 
     /// Flushes the backend and wakes tasks. Nothing may be locked.
-    fn run_effects(&self, now: BootInstant, effects: &mut Effects) {
-        self.flush_backend(now, effects);
-        effects.wake_all();
-    }
-
-    fn flush_backend(&self, now: BootInstant, effects: &mut Effects) {
-        let earlier = effects.earlier.take();
-        if std::mem::take(&mut effects.flush) {
-            self.backend.flush(self, now, effects);
+    fn run_effects(&self, now: BootInstant, effects: &mut Effects<'_>) {
+        if effects.tasks.has_requests() {
+            self.backend.flush(now, effects.tasks);
         }
-        if let Some(due) = earlier {
+        if let Some(due) = effects.earlier {
             self.backend.due_earlier(due);
         }
+        effects.tasks.run_all();
     }
 
     /// Releases the lock that `acquisition` holds or has lost, at `now`.
@@ -290,14 +311,15 @@ impl Engine {
         now: BootInstant,
     ) -> PendingRelease {
         let key = acquisition.key.name();
-        let mut effects = Effects::default();
+        let mut tasks = EventEffects::default();
+        let mut effects = Effects::new(&mut tasks);
         let (shard, hash) = self.shards.of_key(key);
         let pending = shard.change(&mut effects, |slots, effects| {
             // Ended before another task can acquire the lock, so a body under it is not polled
             // again.
             let EndedAcquisition { mut wakers, was_granted, left } = acquisition.end(now);
             if by == ReleasedBy::Call {
-                effects.discard_waker(wakers.own.take());
+                effects.tasks.discard_waker(wakers.own.take());
             }
             effects.wakes(wakers);
             effects.holders -= i64::from(was_granted);
@@ -311,7 +333,7 @@ impl Engine {
             });
             let ReleaseOutcome::Send(token, command) = released else { return PendingRelease::Done };
             let (answer, pending) = report.begin(&acquisition.0, &self.background_releases);
-            self.push(Request { answer, ..Request::new(Name::clone(key), token, command) }, effects);
+            self.submit(Request { answer, ..Request::new(Name::clone(key), token, command) }, effects);
             pending
         });
         self.run_effects(now, &mut effects);
@@ -323,7 +345,7 @@ impl Engine {
 
     /// Counts grants and releases, under the lock of the shard: a shutdown closes all keys before
     /// it reads the count. A hand-off to another task does not change it.
-    fn count_holders(&self, effects: &mut Effects) {
+    fn count_holders(&self, effects: &mut Effects<'_>) {
         let more = std::mem::take(&mut effects.holders);
         if more != 0 {
             effects.drained |= self.holders.fetch_add(more, Ordering::AcqRel) == -more;
@@ -334,7 +356,7 @@ impl Engine {
     /// that overlaps with it.
     pub(crate) fn uses(&self, namespace: &str) {
         let Some(overlapping) = self.used_namespaces.record(namespace) else { return };
-        self.backend.uses(namespace);
+        self.backend.use_namespace(namespace);
         for other in overlapping {
             telemetry::namespaces_overlap(&other, namespace);
         }
@@ -382,8 +404,9 @@ impl Engine {
     fn send_request(&self, request: Request) -> oneshot::Receiver<Reply> {
         let now = self.now();
         let (answer, receiver) = oneshot::channel();
-        let mut effects = Effects::default();
-        self.push(Request { answer: Some(ReleaseCompletion::Caller(answer)), ..request }, &mut effects);
+        let mut tasks = EventEffects::default();
+        let mut effects = Effects::new(&mut tasks);
+        self.submit(Request { answer: Some(Completion::Caller(answer)), ..request }, &mut effects);
         self.run_effects(now, &mut effects);
         receiver
     }
@@ -416,130 +439,11 @@ impl Engine {
         Some(self.send_request(Request { is_tracked, ..Request::new(Name::clone(key), token, command) }))
     }
 
-    /// Handles the replies to requests that were sent together, at `sent`.
-    ///
-    /// Returns the keys and tokens of commands that may still take effect and must be cleaned up.
-    pub(crate) fn on_replies(
-        &self,
-        now: BootInstant,
-        sent: BootInstant,
-        replies: impl IntoIterator<Item = (Request, Reply)>,
-        effects: &mut Effects,
-    ) -> Vec<(Name, Token)> {
-        for (Request { key, token, command, answer, .. }, reply) in replies {
-            self.throttle.on_reply(command);
-            match command {
-                Command::Call => {}
-                _ if command.is_release() => {
-                    if matches!(reply, Reply::Unknown(_) | Reply::Refused(_)) {
-                        effects.orphaned.push((key, token));
-                    }
-                }
-                _ => {
-                    let reply = reply.clone();
-                    self.with_key_at(&key, now, effects, |key_state, cx| {
-                        key_state.reply(token, command, sent, reply, cx);
-                    });
-                }
-            }
-            self.background_releases.on_reply(answer.as_ref());
-            effects.answer(answer, reply, now);
-        }
-        self.flush_backend(now, effects);
-        std::mem::take(&mut effects.orphaned)
-    }
-
-    /// Handles a grant to `token`.
-    pub(crate) fn on_grant(
-        &self,
-        key: &Name,
-        token: Token,
-        grant: Grant,
-        now: BootInstant,
-        effects: &mut Effects,
-    ) {
-        if !self.tokens.has_issued(token) {
-            return;
-        }
-        let known = self.with_key_at(key, now, effects, |key_state, cx| key_state.on_grant(token, grant, cx));
-        if !known && lock(&self.stray_grants).may_answer(now) {
-            self.push(Request::new(Name::clone(key), token, Command::Withdraw), effects);
-        }
-        self.flush_backend(now, effects);
-    }
-
-    /// Handles a new connection for the keys whose full names match `concerns`. `moved`: to another
-    /// server than before.
-    pub(crate) fn on_reconnect(&self, moved: bool, concerns: impl Fn(&str) -> bool) {
-        for key in self.keys().filter(|key| concerns(key)) {
-            self.with_key(&key, |key_state, cx| key_state.on_reconnect(moved, cx));
-        }
-        self.now(); // drives a backend without a thread
-    }
-
-    /// Handles a possible loss of invalidations, of any key.
-    pub(crate) fn on_invalidations_missed(&self) {
-        let now = self.now(); // one for all of them
-        for key in self.keys() {
-            self.with_key_now(now, &key, KeyState::on_invalidations_missed);
-        }
-    }
-
-    /// Handles an invalidation of the key with this full name.
-    pub(crate) fn on_invalidation(&self, name: &Name) {
-        self.calls.on_changed(name);
-        if self.is_tracking(name) {
-            self.with_key(name, KeyState::on_invalidation);
-        }
-    }
-
-    /// Returns `true` if the key has state: it is held here, or a call waits for it.
-    pub(crate) fn is_tracking(&self, name: &Name) -> bool {
-        let (shard, hash) = self.shards.of_key(name);
-        shard.read(|slots| slots.table.get(name, hash).is_some())
-    }
-
     /// Returns `true` if this process keeps the lock of `name` for a `min_hold`, and does not hold
     /// it.
     pub(crate) fn is_kept(&self, name: &Name) -> bool {
         let (shard, hash) = self.shards.of_key(name);
         shard.read(|slots| slots.table.get(name, hash).is_some_and(KeyState::is_kept))
-    }
-
-    /// Runs what is due by `now`, and returns the next deadline.
-    ///
-    /// Stops after 1,024 keys, so that other work can run, and then returns a deadline that has
-    /// passed. Renewals and verifications beyond the bound in flight are deferred.
-    pub(crate) fn tick(&self, now: BootInstant, effects: &mut Effects) -> BootInstant {
-        for _ in 0..MAX_KEYS_PER_TICK {
-            let (due, shard) = self.shards.first_due();
-            let Some(shard) = shard.filter(|_| due <= now) else { break };
-            shard.change(effects, |slots, effects| {
-                let due = slots.table.first_due().filter(|(due, _)| *due <= now);
-                let Some((_, key)) = due.cloned() else { return }; // another thread has handled it
-                let hash = self.shards.of_key(&key).1;
-                self.with_locked(slots, (&key, hash), now, effects, |key_state, cx| {
-                    let later = self.throttle.defer_until(now);
-                    if !later.is_some_and(|later| key_state.defer(now, later)) {
-                        key_state.tick(cx);
-                    }
-                });
-            });
-        }
-        self.flush_backend(now, effects);
-        self.due()
-    }
-
-    /// Returns the next deadline.
-    pub(crate) fn due(&self) -> BootInstant {
-        self.shards.first_due().0
-    }
-
-    /// Returns the number of calls that wait for the lock of `key`.
-    #[cfg(feature = "testing")]
-    pub(crate) fn waiting(&self, key: &Name) -> usize {
-        let (shard, hash) = self.shards.of_key(key);
-        shard.read(|slots| slots.table.get(key, hash).map_or(0, KeyState::waiting))
     }
 
     /// Returns `true` if the engine was shut down.
@@ -625,10 +529,6 @@ impl Engine {
         self.shards.keys()
     }
 }
-
-/// The number of keys that a tick handles before other work can run: about a third of a
-/// millisecond.
-const MAX_KEYS_PER_TICK: usize = 1_024;
 
 /// The time between the two withdrawals of a token that was sent on a lost connection
 /// (`protocol::orphans`).

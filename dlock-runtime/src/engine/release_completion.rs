@@ -3,9 +3,13 @@
 //! A background release, which only the log reports, counts until its reply arrives. At most 1,024
 //! count at a time: that is the back-pressure. Beyond the bound, the caller waits for its release.
 
+use std::time::Duration;
+
 use tokio::sync::oneshot;
 
-use crate::engine::acquisition::SharedAcquisition;
+use crate::backend::completion::{Completion, ReleasedHold};
+use crate::engine::acquisition::{Acquisition, SharedAcquisition};
+use crate::key::LockKey;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
 use crate::sync::shared::atomic::{AtomicUsize, Ordering};
@@ -52,46 +56,34 @@ impl PendingRelease {
     }
 }
 
-/// The recipient of a reply, in addition to the protocol.
-#[derive(Debug)]
-pub(crate) enum ReleaseCompletion {
-    /// A task that waits for it.
-    Caller(oneshot::Sender<Reply>),
-    /// The log of the call that released this acquisition.
-    Log(SharedAcquisition, CallSpan),
-}
-
 impl ReleaseReport<'_> {
     /// Begins a release of `acquisition`.
     pub(super) fn begin(
         self,
         acquisition: &SharedAcquisition,
         limit: &BackgroundReleaseLimit,
-    ) -> (Option<ReleaseCompletion>, PendingRelease) {
+    ) -> (Option<Completion>, PendingRelease) {
         match self {
             Self::None => (None, PendingRelease::Done),
             Self::Log(telemetry) if limit.try_acquire() => (
-                Some(ReleaseCompletion::Log(SharedAcquisition::clone(acquisition), telemetry.clone())),
+                Some(Completion::Log(SharedAcquisition::clone(acquisition) as _, telemetry.clone())),
                 PendingRelease::Logged,
             ),
             Self::Caller | Self::Log(_) => {
                 let (answer, receiver) = oneshot::channel();
-                (Some(ReleaseCompletion::Caller(answer)), PendingRelease::Sent(receiver))
+                (Some(Completion::Caller(answer)), PendingRelease::Sent(receiver))
             }
         }
     }
 }
 
-impl ReleaseCompletion {
-    /// Delivers the reply that arrived at `now`. Nothing may be locked, since the recipient is
-    /// foreign code.
-    pub(super) fn complete(self, reply: Reply, now: BootInstant) {
-        match self {
-            Self::Caller(answer) => drop(answer.send(reply)),
-            Self::Log(acquisition, telemetry) => {
-                telemetry.record_background_release(&acquisition.key, &reply, || acquisition.held_for(now));
-            }
-        }
+impl ReleasedHold for Acquisition {
+    fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    fn held_for(&self, now: BootInstant) -> Duration {
+        Acquisition::held_for(self, now)
     }
 }
 
@@ -112,8 +104,8 @@ impl BackgroundReleaseLimit {
     }
 
     /// Stops counting a release whose reply has arrived, if it was a background release.
-    pub(super) fn on_reply(&self, answer: Option<&ReleaseCompletion>) {
-        if let Some(ReleaseCompletion::Log(..)) = answer {
+    pub(super) fn on_reply(&self, answer: Option<&Completion>) {
+        if answer.is_some_and(Completion::is_background) {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
     }

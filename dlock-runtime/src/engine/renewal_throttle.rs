@@ -35,9 +35,6 @@ struct DeferralSlot {
 }
 
 impl RenewalThrottle {
-    /// The limit for a server: it answers so many in about half a millisecond.
-    pub(super) const SERVER_LIMIT: usize = 64;
-
     pub(super) fn new(limit: usize) -> Self {
         let last_slot = Mutex::new(DeferralSlot { at: BootInstant::START, taken: 0 });
         Self { limit, in_flight: AtomicUsize::new(0), last_slot }

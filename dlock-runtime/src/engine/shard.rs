@@ -94,8 +94,8 @@ impl Shard {
     /// Changes the shard, and publishes its first deadline.
     pub(super) fn change<R>(
         &self,
-        effects: &mut Effects,
-        change: impl FnOnce(&mut Slots, &mut Effects) -> R,
+        effects: &mut Effects<'_>,
+        change: impl FnOnce(&mut Slots, &mut Effects<'_>) -> R,
     ) -> R {
         let mut slots = lock(&self.slots);
         let result = change(&mut slots, effects);

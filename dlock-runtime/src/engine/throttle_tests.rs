@@ -4,15 +4,14 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use crate::backend::{Backend, Request};
+use crate::backend::event_effects::EventEffects;
+use crate::backend::{Backend, BackendEvents, Capabilities, Request};
 use crate::clock::{Clock, boot_time};
 use crate::engine::Engine;
 use crate::engine::acquisition::{Acquisition, AcquisitionRef, AcquisitionState, SharedAcquisition};
-use crate::engine::effects::Effects;
-use crate::engine::renewal_throttle::RenewalThrottle;
 use crate::key::LockKey;
 use crate::options::Options;
 use crate::protocol::ProtocolConfig;
@@ -35,11 +34,17 @@ impl RequestRecorder {
 }
 
 impl Backend for RequestRecorder {
-    fn push(&self, request: Request) {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::SERVER
+    }
+
+    fn attach(&self, _: Weak<dyn BackendEvents>) {}
+
+    fn submit(&self, request: Request) {
         lock(&self.0).push(request);
     }
 
-    fn flush(&self, _: &Engine, _: BootInstant, _: &mut Effects) {}
+    fn flush(&self, _: BootInstant, _: &mut EventEffects) {}
 
     fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(std::future::ready(()))
@@ -73,10 +78,22 @@ impl Fixture {
 
     /// The server grants all requests at `now`.
     fn answer(&self, requests: Vec<Request>, now: BootInstant) {
-        let mut effects = Effects::default();
-        let replies = requests.into_iter().map(|request| (request, Reply::Owner));
-        self.engine.on_replies(now, now, replies, &mut effects);
-        effects.wake();
+        let mut effects = EventEffects::default();
+        let mut replies = requests.into_iter().map(|request| (request, Reply::Owner)).collect();
+        self.engine.on_replies(&mut replies, now, now, &mut effects);
+        effects.run();
+    }
+
+    /// Reports an event of the backend.
+    fn report(&self, event: impl FnOnce(&Engine, BootInstant, &mut EventEffects)) {
+        let mut effects = EventEffects::default();
+        event(&self.engine, boot_time(), &mut effects);
+        effects.run();
+    }
+
+    /// Reports a new connection to another server.
+    fn reconnect(&self) {
+        self.report(|engine, now, effects| engine.on_reconnect(true, &|_| true, now, effects));
     }
 
     /// A task acquires a lock at `now`.
@@ -111,9 +128,9 @@ impl Fixture {
     /// Runs all that is due at `now`, and returns the requests that it sends.
     fn tick(&self, now: BootInstant) -> Vec<Request> {
         loop {
-            let mut effects = Effects::default();
-            let due = self.engine.tick(now, &mut effects);
-            effects.wake();
+            let mut effects = EventEffects::default();
+            let due = self.engine.on_timeout(now, &mut effects);
+            effects.run();
             if due > now {
                 return self.sent();
             }
@@ -155,14 +172,14 @@ fn verifications_in_flight_are_bounded() {
     let fixture = Fixture::new();
     fixture.hold_many(boot_time());
 
-    fixture.engine.on_invalidations_missed();
+    fixture.report(|engine, now, effects| engine.on_invalidation(None, now, effects));
 
     assert!(fixture.sent().is_empty(), "a burst");
     let (start, mut verified, mut server) = (boot_time(), 0, DistantServer::new(fixture, 1));
     for ms in 0..3_000 {
         verified += server.pass(start, ms).iter().filter(|command| **command == Command::Verify).count();
         if verified == MANY {
-            let limit = RenewalThrottle::SERVER_LIMIT;
+            let limit = Capabilities::SERVER.max_renewals_in_flight;
             assert!(server.max_in_flight <= limit, "{} in flight", server.max_in_flight);
             return;
         }
@@ -219,7 +236,7 @@ fn no_lease_expires_when_many_renewals_are_due_at_once() {
         let fixture = Fixture::new();
         let start = boot_time();
         let acquisitions = fixture.hold_many(start);
-        fixture.engine.on_reconnect(true, |_| true); // schedules a renewal of each
+        fixture.reconnect(); // schedules a renewal of each
 
         let mut server = DistantServer::new(fixture, latency_ms);
         for ms in 0..31_000 {
@@ -246,7 +263,7 @@ fn no_lease_expires_when_many_renewals_are_due_at_once() {
 fn a_short_lease_is_renewed_in_time_among_many_long_ones() {
     let fixture = Fixture::new();
     fixture.hold_many(boot_time());
-    fixture.engine.on_reconnect(true, |_| true);
+    fixture.reconnect();
     assert!(fixture.sent().is_empty(), "a burst");
 
     let start = boot_time();
@@ -266,7 +283,7 @@ fn a_loss_is_reported_in_time_while_renewals_are_deferred() {
     fixture.hold_many(boot_time());
     let start = boot_time();
     let lost = fixture.hold_by("lost", Options { lease: Some(SHORT), renew: false, ..Options::new() }, start);
-    fixture.engine.on_reconnect(true, |_| true);
+    fixture.reconnect();
 
     let reported = |acquisition: &Acquisition| {
         acquisition.poll_state(None, |state| matches!(state, AcquisitionState::Lost(_)).then_some(()))

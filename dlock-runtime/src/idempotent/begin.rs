@@ -257,7 +257,7 @@ pub(super) fn check_manager(manager: &LockManager, key: &LockKey) -> Result<()> 
     if engine.is_closed() {
         return Err(Error::Shutdown { key: Some(key.clone()) });
     }
-    if !engine.backend.runs_calls() {
+    if !engine.capabilities.store_calls {
         let problem = "a quorum keeps no records of idempotent calls: use one server, Sentinel, or a cluster";
         return Err(config("idempotent", problem));
     }

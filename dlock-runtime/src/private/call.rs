@@ -255,7 +255,8 @@ impl Call {
     ///
     /// It logs the error, unless it is contention, which is expected.
     pub fn swallow(&self, error: &Error) {
-        self.telemetry.swallowed(error, self.manager.as_ref().map(|manager| &**manager.engine()));
+        let limits = self.manager.as_ref().map(|manager| manager.engine().event_limits());
+        self.telemetry.swallowed(error, limits);
     }
 
     /// Returns the guard, inside the body.

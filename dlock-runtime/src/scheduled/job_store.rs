@@ -62,7 +62,7 @@ impl JobStore {
         if engine.is_closed() {
             return Err(Error::Shutdown { key: Some(key.clone()) });
         }
-        if !engine.backend.runs_calls() {
+        if !engine.capabilities.store_calls {
             let problem = "a quorum keeps no records of jobs: use one server, Sentinel, or a cluster";
             return Err(config("job", problem));
         }

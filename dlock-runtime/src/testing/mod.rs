@@ -315,7 +315,7 @@ impl TestLocks {
     #[track_caller]
     pub fn waiting(&self, key: impl IntoLockKey) -> usize {
         let key = self.key(key);
-        self.world.managers().iter().map(|manager| manager.waiting(key.name())).sum()
+        self.world.waiting(key.name())
     }
 
     #[track_caller]

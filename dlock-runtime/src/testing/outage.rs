@@ -1,7 +1,7 @@
 //! [`Outage`], during which the code under test cannot reach its locks.
 
 use crate::backend::Request;
-use crate::engine::effects::Effects;
+use crate::backend::event_effects::EventEffects;
 use crate::protocol::command::Command;
 use crate::testing::TestLocks;
 
@@ -33,15 +33,13 @@ impl Drop for Outage {
         let Some(abandoned) = world.recorder.outage_ends() else { return };
         let engine = elsewhere.engine();
         let now = engine.now();
-        let mut effects = Effects::default();
+        let mut effects = EventEffects::default();
         for (key, token) in abandoned {
             // The manager of the token may be dropped already, so another one releases it.
-            engine.backend.push(Request::new(key, token, Command::Withdraw));
+            engine.backend.submit(Request::new(key, token, Command::Withdraw));
         }
-        engine.backend.flush(engine, now, &mut effects);
-        effects.wake();
-        for manager in world.managers() {
-            manager.on_reconnect(false, |_| true);
-        }
+        engine.backend.flush(now, &mut effects);
+        effects.run();
+        world.reconnect(now);
     }
 }

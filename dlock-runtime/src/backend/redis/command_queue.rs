@@ -1,7 +1,8 @@
 //! The state that the engine's side and the driver share: queued requests, cleanup, and wake-ups.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use once_cell::sync::OnceCell;
 use tokio::sync::Notify;
@@ -14,10 +15,18 @@ use crate::key::Name;
 use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 
+/// Sends the queued requests.
+pub(super) trait RequestSender: Send + Sync {
+    /// Sends the queued requests, or has them sent soon.
+    fn flush(&self);
+}
+
 /// The state that both sides share.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct CommandQueue {
     outbox: Mutex<Vec<Request>>,
+    /// The driver, once it exists.
+    sender: OnceCell<Weak<dyn RequestSender>>,
     /// Wakes the driver when a request is queued or a deadline changes.
     pub(super) wake: Notify,
     /// When the driver's sleep ends, in nanoseconds, lowered by earlier deadlines; 0 while it is
@@ -40,10 +49,29 @@ pub(super) struct CommandQueue {
     pub(super) namespaces: Namespaces,
 }
 
+impl fmt::Debug for CommandQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CommandQueue").field("pending", &self.pending).finish_non_exhaustive()
+    }
+}
+
 impl CommandQueue {
     /// Creates a queue with the manager's own namespace.
     pub(super) fn new(namespace: &str) -> Self {
         Self { namespaces: Namespaces::new(namespace), ..Self::default() }
+    }
+
+    /// Sets the sender of the queued requests.
+    pub(super) fn set_sender(&self, sender: Weak<dyn RequestSender>) {
+        let _ = self.sender.set(sender);
+    }
+
+    /// Sends the queued requests. The backend's own threads call it after an event that has
+    /// submitted requests.
+    pub(super) fn flush(&self) {
+        if let Some(sender) = self.sender.get().and_then(Weak::upgrade) {
+            sender.flush();
+        }
     }
 
     /// Has the queued requests written by the writer on the callers' runtime, or by the driver.

@@ -15,19 +15,19 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
+use crate::backend::EventReceiver;
+use crate::backend::event_effects::EventEffects;
 use crate::backend::redis::boot_timer::BootTimer;
-use crate::backend::redis::command_queue::CommandQueue;
+use crate::backend::redis::command_queue::{CommandQueue, RequestSender};
 use crate::backend::redis::topology::{LoadHint, Topology};
 use crate::clock::boot_time;
-use crate::engine::Engine;
-use crate::engine::effects::Effects;
 use crate::protocol::command::Failure;
 use crate::protocol::deadline::BootInstant;
 
 /// The driver of one manager.
 pub(super) struct Driver {
     pub(super) shared: Arc<CommandQueue>,
-    pub(super) engine: Weak<Engine>,
+    pub(super) events: EventReceiver,
     pub(super) topology: Topology,
     pub(super) response_timeout: Duration,
     /// The number of calls that wanted to send since the current one started; 0 if no call is
@@ -38,30 +38,15 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(
         shared: Arc<CommandQueue>,
-        engine: Weak<Engine>,
+        events: EventReceiver,
         topology: Topology,
         response_timeout: Duration,
     ) -> Arc<Self> {
-        Arc::new(Self { shared, engine, topology, response_timeout, sending: AtomicUsize::new(0) })
-    }
-
-    /// Sends the queued requests, or leaves them to the writer.
-    ///
-    /// Requests are sent immediately if a caller waits for one and nothing is in flight, or if the
-    /// batch is large: the server then works on one part while tasks request the next. Otherwise
-    /// the writer collects them, which costs less per request: a release in the background is sent
-    /// together with the next request of its task.
-    pub(super) fn flush(&self) {
-        let leaves_now = match self.topology.traffic(&self.shared) {
-            LoadHint::Idle => self.shared.has_awaited() || self.shared.is_over_batch_size(),
-            LoadHint::Busy => self.shared.is_over_batch_size(),
-            LoadHint::OfTheDriver => return self.shared.wake.notify_one(),
-        };
-        if leaves_now {
-            self.send();
-        } else {
-            self.shared.wake_writer();
-        }
+        let driver =
+            Arc::new(Self { shared, events, topology, response_timeout, sending: AtomicUsize::new(0) });
+        let sender: Weak<Self> = Arc::downgrade(&driver);
+        driver.shared.set_sender(sender);
+        driver
     }
 
     /// Writes queued requests on the callers' runtime, until it ends or the driver is dropped.
@@ -88,7 +73,12 @@ impl Driver {
         }
         let sending = SendGuard(self);
         for _ in 0..MAX_ROUNDS {
-            self.topology.take(self.shared.take());
+            let requests = self.shared.take();
+            if requests.is_empty() {
+                self.topology.send_rest();
+            } else {
+                self.topology.take(requests);
+            }
             seen = self.sending.fetch_sub(seen, Ordering::AcqRel) - seen;
             if seen == 0 {
                 return std::mem::forget(sending);
@@ -125,19 +115,15 @@ impl Driver {
             let wake = self.shared.wake.notified();
             let previous = self.shared.mark_awake();
             let now = boot_time();
-            let due = match self.engine.upgrade() {
-                Some(engine) => {
-                    let mut effects = Effects::default();
-                    let due = engine.tick(now, &mut effects);
-                    effects.wake();
-                    due
-                }
-                None => return,
-            };
+            let Some(events) = self.events.get() else { return };
+            let mut effects = EventEffects::default();
+            let due = events.on_timeout(now, &mut effects);
+            drop(events);
             self.send();
+            effects.run();
             let until = wake_time(previous, now, due);
             self.shared.mark_asleep(until);
-            if self.engine.upgrade().is_some_and(|engine| engine.due() < until) {
+            if self.events.get().is_some_and(|events| events.due() < until) {
                 continue; // an earlier deadline was set meanwhile
             }
             if due <= now {
@@ -186,6 +172,27 @@ impl Driver {
                 () = wake => {}
                 () = self.wait_for_withdrawals(CLEANUP_INTERVAL) => {}
             }
+        }
+    }
+}
+
+impl RequestSender for Driver {
+    /// Sends the queued requests, or leaves them to the writer.
+    ///
+    /// Requests are sent immediately if a caller waits for one and nothing is in flight, or if the
+    /// batch is large: the server then works on one part while tasks request the next. Otherwise
+    /// the writer collects them, which costs less per request: a release in the background is sent
+    /// together with the next request of its task.
+    fn flush(&self) {
+        let leaves_now = match self.topology.traffic(&self.shared) {
+            LoadHint::Idle => self.shared.has_awaited() || self.shared.is_over_batch_size(),
+            LoadHint::Busy => self.shared.is_over_batch_size(),
+            LoadHint::OfTheDriver => return self.shared.wake.notify_one(),
+        };
+        if leaves_now {
+            self.send();
+        } else {
+            self.shared.wake_writer();
         }
     }
 }
@@ -243,7 +250,7 @@ mod tests {
 
     fn driver_of(rig: &TestNode) -> Arc<Driver> {
         let (shared, node) = (Arc::clone(&rig.shared), Arc::clone(&rig.node));
-        Driver::new(shared, Weak::new(), Topology::One(node), LONG)
+        Driver::new(shared, EventReceiver::default(), Topology::One(node), LONG)
     }
 
     #[test]

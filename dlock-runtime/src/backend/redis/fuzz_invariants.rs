@@ -6,9 +6,9 @@ use redis::Value;
 
 use crate::backend::Request;
 use crate::backend::redis::encoding::LockEncoding;
-use crate::backend::redis::encoding::codec::Redacted;
 use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::topology;
+use crate::backend::redis::transport::redacted::Redacted;
 use crate::layout::Publish;
 use crate::protocol::command::{Command, EnqueueMode, FailureKind, Reply};
 use crate::protocol::foreign_clients::FleetHold;

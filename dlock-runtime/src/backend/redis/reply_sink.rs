@@ -3,18 +3,17 @@
 //! The replies of a server that serves all keys go to the engine. If several servers serve the keys
 //! together, one reply is not final, and the topology receives it first.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use redis::Value;
 
-use crate::backend::Request;
+use crate::backend::event_effects::EventEffects;
 use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::topology::cluster::redirects::Redirect;
+use crate::backend::{BackendEvents, EventReceiver, Request};
 use crate::clock::boot_time;
-use crate::engine::Engine;
-use crate::engine::effects::Effects;
 use crate::key::Name;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootInstant;
@@ -31,8 +30,9 @@ pub(super) trait ReplySink: Send + Sync {
     /// Called when a message reports that a token of this manager was granted its lock.
     fn on_grant(&self, grant: GrantMessage);
 
-    /// Called when a message reports that the lock of `key` may have been released.
-    fn on_key_event(&self, key: &Name);
+    /// Called when a message reports that the lock of `key` may have been released. `None`: that
+    /// of any key, because messages may have been missed.
+    fn on_key_event(&self, key: Option<&Name>);
 
     /// Called after a reconnect: messages may have been missed. If the node `moved` to another
     /// server, writes may have been lost too.
@@ -59,27 +59,50 @@ pub(super) trait RedirectHandler {
 /// Delivers to the engine, for a server that serves all keys.
 pub(super) struct EngineSink {
     pub(super) shared: Arc<CommandQueue>,
-    pub(super) engine: Weak<Engine>,
+    pub(super) events: EventReceiver,
 }
 
 impl EngineSink {
     /// Delivers replies to the engine, and returns the tokens that must be cleaned up.
-    pub(super) fn deliver(&self, replies: Vec<(Request, Reply)>, sent: BootInstant) -> Vec<(Name, Token)> {
-        let (now, mut effects) = (boot_time(), Effects::default());
-        let left = if let Some(engine) = self.engine.upgrade() {
-            engine.on_replies(now, sent, replies, &mut effects)
+    pub(super) fn deliver(
+        &self,
+        mut replies: Vec<(Request, Reply)>,
+        sent: BootInstant,
+    ) -> Vec<(Name, Token)> {
+        let (now, mut effects) = (boot_time(), EventEffects::default());
+        let left = if let Some(events) = self.events.get() {
+            events.on_replies(&mut replies, sent, now, &mut effects)
         } else {
             // The engine is dropped, so grants have no owner. Releases are still reported to the
             // log.
             let left = replies.into_iter().flat_map(|(mut request, reply)| {
                 let left = possible_effects(&request, &reply);
-                effects.answer(request.answer.take(), reply, now);
+                if let Some(answer) = request.answer.take() {
+                    effects.answer(answer, reply, now);
+                }
                 left
             });
             left.collect()
         };
-        effects.wake();
+        self.finish(effects);
         left
+    }
+
+    /// Reports an event to the engine, unless the engine is dropped.
+    fn report(&self, event: impl FnOnce(&dyn BackendEvents, BootInstant, &mut EventEffects)) {
+        if let Some(events) = self.events.get() {
+            let mut effects = EventEffects::default();
+            event(&*events, boot_time(), &mut effects);
+            self.finish(effects);
+        }
+    }
+
+    /// Flushes the requests that an event has submitted, and runs its effects.
+    fn finish(&self, mut effects: EventEffects) {
+        if effects.has_requests() {
+            self.shared.flush();
+        }
+        effects.run();
     }
 }
 
@@ -95,17 +118,13 @@ impl ReplySink for EngineSink {
     }
 
     fn on_grant(&self, grant: GrantMessage) {
-        if let Some(engine) = self.engine.upgrade() {
-            let mut effects = Effects::default();
-            engine.on_grant(&grant.key, grant.token, grant.offer, boot_time(), &mut effects);
-            effects.wake();
-        }
+        self.report(|events, now, effects| {
+            events.on_grant(&grant.key, grant.token, grant.offer, now, effects);
+        });
     }
 
-    fn on_key_event(&self, key: &Name) {
-        if let Some(engine) = self.engine.upgrade() {
-            engine.on_invalidation(key);
-        }
+    fn on_key_event(&self, key: Option<&Name>) {
+        self.report(|events, now, effects| events.on_invalidation(key, now, effects));
     }
 
     fn connected(&self, moved: bool) {
@@ -118,9 +137,7 @@ impl EngineSink {
     /// on another server.
     pub(super) fn on_reconnect(&self, moved: bool, concerns: impl Fn(&str) -> bool) {
         self.shared.cleanup.retry_now(&concerns);
-        if let Some(engine) = self.engine.upgrade() {
-            engine.on_reconnect(moved, concerns);
-        }
+        self.report(|events, now, effects| events.on_reconnect(moved, &concerns, now, effects));
     }
 }
 

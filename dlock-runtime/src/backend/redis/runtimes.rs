@@ -296,7 +296,7 @@ mod tests {
     use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
     use super::*;
-    use crate::backend::redis::node::inline_io::InlineDriver;
+    use crate::backend::redis::transport::inline_io::InlineDriver;
 
     const SOON: Duration = Duration::from_secs(20);
 

@@ -23,9 +23,9 @@ use super::coverage::cover;
 use super::invariants::{self, Invariants};
 use super::server::Server;
 use super::{LONG, Model, block_on, engine_over, thread};
+use crate::backend::event_effects::EventEffects;
 use crate::engine::Engine;
 use crate::engine::acquire_future::AcquireFuture;
-use crate::engine::effects::Effects;
 use crate::engine::hold_guard::HoldGuard;
 use crate::engine::release_completion::ReleaseReport;
 use crate::error::Error;
@@ -283,9 +283,9 @@ impl Fixture {
     fn deliver_replies(&self, notified: &mpsc::Receiver<()>) {
         loop {
             let is_notified = notified.recv().is_ok();
-            let mut effects = Effects::default();
-            self.server.reply_all(&self.engine, &mut effects);
-            effects.wake();
+            let mut effects = EventEffects::default();
+            self.server.reply_all(&mut effects);
+            effects.run();
             if !is_notified {
                 return;
             }
@@ -299,9 +299,9 @@ impl Fixture {
         while ticks > 0 || !(self.is_lossless() || has_ended.load(Ordering::SeqCst)) {
             ticks -= i32::from(ticks > 0);
             self.advance(4);
-            let mut effects = Effects::default();
-            self.engine.tick(self.engine.clock.now(), &mut effects);
-            effects.wake();
+            self.server.report(|events, effects| {
+                events.on_timeout(self.engine.clock.now(), effects);
+            });
             thread::yield_now();
         }
     }
@@ -310,7 +310,7 @@ impl Fixture {
     fn delete_locks(&self) {
         for _ in 0..self.model.losses {
             yield_for(16);
-            self.server.delete(&self.engine, self.key(0).name());
+            self.server.delete(self.key(0).name());
             cover("a lock was deleted", 1);
         }
     }
@@ -332,7 +332,7 @@ impl Fixture {
                 }
             }
             yield_for(4);
-            self.server.competitor_releases(&self.engine, key.name(), token);
+            self.server.competitor_releases(key.name(), token);
         }
     }
 

@@ -28,7 +28,7 @@ pub use coverage::coverage;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 #[cfg(dlock_loom)]
@@ -36,11 +36,11 @@ use loom::{future::block_on, thread};
 #[cfg(dlock_shuttle)]
 use shuttle::{future::block_on, thread};
 
-use crate::backend::{Backend, Request};
+use crate::backend::event_effects::EventEffects;
+use crate::backend::{Backend, BackendEvents, Capabilities, EventReceiver, Request};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::acquire_future::AcquireFuture;
-use crate::engine::effects::Effects;
 use crate::engine::hold_guard::HoldGuard;
 use crate::key::LockKey;
 use crate::options::Options;
@@ -100,24 +100,34 @@ pub fn models() -> Vec<Model> {
 /// A server that grants every request immediately.
 #[derive(Debug, Default)]
 struct Grants {
+    events: EventReceiver,
     outbox: Mutex<Vec<Request>>,
     released: Mutex<usize>,
 }
 
 impl Backend for Grants {
-    fn push(&self, request: Request) {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::SERVER
+    }
+
+    fn attach(&self, events: Weak<dyn BackendEvents>) {
+        self.events.attach(events);
+    }
+
+    fn submit(&self, request: Request) {
         lock(&self.outbox).push(request);
     }
 
-    fn flush(&self, engine: &Engine, now: BootInstant, effects: &mut Effects) {
+    fn flush(&self, now: BootInstant, effects: &mut EventEffects) {
+        let events = self.events.get().expect("the caller has the engine");
         loop {
             let requests = std::mem::take(&mut *lock(&self.outbox));
             if requests.is_empty() {
                 return;
             }
             *lock(&self.released) += requests.iter().filter(|request| request.command.is_release()).count();
-            let replies = requests.into_iter().map(|request| (request, Reply::Owner));
-            drop(engine.on_replies(now, now, replies, effects));
+            let mut replies = requests.into_iter().map(|request| (request, Reply::Owner)).collect();
+            drop(events.on_replies(&mut replies, now, now, effects));
         }
     }
 
@@ -133,7 +143,7 @@ impl Backend for Grants {
 }
 
 fn engine_over(backend: Arc<dyn Backend>, rules: ProtocolConfig) -> Arc<Engine> {
-    Arc::new(Engine::new(backend, Clock::Boot, TokenSource::new(), rules, LONG))
+    Engine::over(backend, Clock::Boot, TokenSource::new(), rules, LONG)
 }
 
 fn engine() -> (Arc<Engine>, Arc<Grants>) {

@@ -4,6 +4,7 @@
 use super::large_models::{Fixture, LOSSLESS, LargeModel, Replies, draw, run_with};
 use super::{LONG, Model, block_on, thread};
 use crate::backend::Request;
+use crate::backend::event_effects::EventEffects;
 use crate::engine::acquire_future::AcquireFuture;
 use crate::engine::acquisition::{AcquisitionRef, SharedAcquisition};
 use crate::engine::effects::Effects;
@@ -47,14 +48,15 @@ fn hand_off_without_wake(fixture: &Fixture) {
             continue;
         }
         let (engine, acquisition) = (&fixture.engine, AcquisitionRef(SharedAcquisition::clone(held.root())));
-        let (key, now, mut effects) = (held.key().name(), engine.now(), Effects::default());
+        let (key, now, mut tasks) = (held.key().name(), engine.now(), EventEffects::default());
+        let mut effects = Effects::new(&mut tasks);
         let released =
             engine.with_key_at(key, now, &mut effects, |key_state, cx| key_state.release(&acquisition, cx));
         if let ReleaseOutcome::Send(token, command) = released {
-            engine.push(Request::new(key.clone(), token, command), &mut effects);
+            engine.submit(Request::new(key.clone(), token, command), &mut effects);
         }
-        engine.flush_backend(now, &mut effects);
-        drop(effects); // without waking the next task
+        engine.backend.flush(now, &mut tasks);
+        drop(tasks); // without waking the next task
     }
 }
 

@@ -6,16 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
 use shuttle::sync::mpsc;
 use tokio::sync::oneshot;
 
 use super::coverage::cover;
-use crate::backend::{Backend, Request};
-use crate::engine::Engine;
-use crate::engine::effects::Effects;
+use crate::backend::event_effects::EventEffects;
+use crate::backend::{Backend, BackendEvents, Capabilities, EventReceiver, Request};
+use crate::clock::boot_time;
 use crate::key::Name;
 use crate::protocol::command::{Command, EnqueueMode, Reply};
 use crate::protocol::deadline::BootInstant;
@@ -27,6 +27,7 @@ use crate::token::{ProcessId, Token, TokenSource};
 /// A server and the connection to it.
 #[derive(Debug)]
 pub(super) struct Server {
+    events: EventReceiver,
     /// Notifies the thread that replies, if there is one.
     notify: Mutex<Option<mpsc::Sender<()>>>,
     /// The number of releases that it still has to drop.
@@ -60,6 +61,7 @@ impl Server {
     /// Creates a server that replies immediately, or notifies a thread with `notify`.
     pub(super) fn new(grant_lease: Duration, notify: Option<mpsc::Sender<()>>) -> Self {
         Self {
+            events: EventReceiver::default(),
             notify: Mutex::new(notify),
             drops: Mutex::new(0),
             competitor: TokenSource::new(),
@@ -69,18 +71,19 @@ impl Server {
     }
 
     /// Replies to all requests so far, and to those that the replies cause.
-    pub(super) fn reply_all(&self, engine: &Engine, effects: &mut Effects) {
+    pub(super) fn reply_all(&self, effects: &mut EventEffects) {
+        let Some(events) = self.events.get() else { return };
         if std::mem::replace(&mut lock(&self.state).busy, true) {
             return;
         }
         while let Some(request) = self.next() {
-            let now = engine.clock.now();
+            let now = boot_time();
             let (reply, granted) = self.run(&request, now);
-            let orphaned = engine.on_replies(now, now, [(request, reply)], effects);
+            let orphaned = events.on_replies(&mut vec![(request, reply)], now, now, effects);
             for (key, token) in orphaned {
-                self.push(Request::new(key, token, Command::Withdraw));
+                self.submit(Request::new(key, token, Command::Withdraw));
             }
-            self.deliver(engine, granted, effects);
+            self.deliver(&*events, granted, effects);
         }
     }
 
@@ -150,7 +153,7 @@ impl Server {
         (reply, granted)
     }
 
-    fn deliver(&self, engine: &Engine, granted: Vec<GrantNotice>, effects: &mut Effects) {
+    fn deliver(&self, events: &dyn BackendEvents, granted: Vec<GrantNotice>, effects: &mut EventEffects) {
         for (key, token, offer) in granted {
             if token.process() == self.competitor.process() {
                 let sender = lock(&self.state).waiting.remove(&token);
@@ -158,7 +161,7 @@ impl Server {
                     let _is_gone = sender.send(());
                 }
             } else {
-                engine.on_grant(&key, token, offer, engine.clock.now(), effects);
+                events.on_grant(&key, token, offer, boot_time(), effects);
             }
         }
     }
@@ -179,21 +182,30 @@ impl Server {
     }
 
     /// The other process releases the lock.
-    pub(super) fn competitor_releases(&self, engine: &Engine, key: &Name, token: Token) {
-        let mut effects = Effects::default();
-        let (_, granted) = self.run_command(key, token, Command::Release, engine.clock.now());
-        self.deliver(engine, granted, &mut effects);
-        effects.wake();
+    pub(super) fn competitor_releases(&self, key: &Name, token: Token) {
+        let (_, granted) = self.run_command(key, token, Command::Release, boot_time());
+        self.report(|events, effects| self.deliver(events, granted, effects));
+    }
+
+    /// Reports an event to the engine, flushes what it submits, and runs its effects.
+    pub(super) fn report(&self, event: impl FnOnce(&dyn BackendEvents, &mut EventEffects)) {
+        let Some(events) = self.events.get() else { return };
+        let mut effects = EventEffects::default();
+        event(&*events, &mut effects);
+        if effects.has_requests() {
+            self.flush(boot_time(), &mut effects);
+        }
+        effects.run();
     }
 
     /// Deletes the key, and sends an invalidation.
-    pub(super) fn delete(&self, engine: &Engine, key: &Name) {
+    pub(super) fn delete(&self, key: &Name) {
         let mut state = lock(&self.state);
         state.records.remove(key);
         state.holders.clear();
         state.waiting.clear(); // its waiters get no grant
         drop(state);
-        engine.on_invalidation(key);
+        self.report(|events, effects| events.on_invalidation(Some(key), boot_time(), effects));
     }
 
     /// Stops the thread after its last reply.
@@ -226,15 +238,23 @@ impl State {
 }
 
 impl Backend for Server {
-    fn push(&self, request: Request) {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::SERVER
+    }
+
+    fn attach(&self, events: Weak<dyn BackendEvents>) {
+        self.events.attach(events);
+    }
+
+    fn submit(&self, request: Request) {
         lock(&self.state).outbox.push_back(request);
     }
 
-    fn flush(&self, engine: &Engine, _: BootInstant, effects: &mut Effects) {
+    fn flush(&self, _: BootInstant, effects: &mut EventEffects) {
         let notify = lock(&self.notify).clone();
         match notify {
             Some(notify) => drop(notify.send(())),
-            None => self.reply_all(engine, effects),
+            None => self.reply_all(effects),
         }
     }
 

@@ -14,6 +14,7 @@ use super::executor::Tasks;
 use super::fault_profile::{FaultProfile, Random};
 use super::network::{LATEST_ARRIVAL, MS, Net, Packet, TIMEOUT};
 use crate::LockManager;
+use crate::backend::BackendEvents as _;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::renewal_throttle::RenewalThrottle;
@@ -101,6 +102,7 @@ impl EngineSimulation {
             let lease = Duration::from_millis(profile.lease);
             let mut engine = Engine::new(backend, clock, tokens, rules, lease);
             engine.throttle = RenewalThrottle::new(profile.renewal_limit);
+            engine.rules = rules; // also those that no backend has together
             let engine = Arc::new(engine);
             lock(&simulation.net.state).links[process].engine = Arc::downgrade(&engine);
             simulation.managers.push(LockManager::over(engine));
@@ -432,9 +434,8 @@ impl EngineSimulation {
                 }
             }
             Event::Send { process } => {
-                let engine = lock(&net.state).links[process].engine.upgrade();
-                if let Some(engine) = engine {
-                    net.send(process, &engine);
+                if lock(&net.state).links[process].engine.strong_count() > 0 {
+                    net.send(process);
                 }
             }
             Event::CleanUp { process } => net.clean_up(process),
@@ -445,14 +446,14 @@ impl EngineSimulation {
                 net.on_grant(process, epoch, (&key, token), offer);
             }
             Event::Invalidation { process, key } => {
-                if let Some(engine) = self.engine(process, "an invalidation") {
-                    engine.on_invalidation(&key);
-                }
+                lock(&net.state).cover("an invalidation");
+                net.report(process, |engine, now, effects| {
+                    engine.on_invalidation(Some(&key), now, effects);
+                });
             }
             Event::InvalidationsMissed { process } => {
-                if let Some(engine) = self.engine(process, "invalidations missed") {
-                    engine.on_invalidations_missed();
-                }
+                lock(&net.state).cover("invalidations missed");
+                net.report(process, |engine, now, effects| engine.on_invalidation(None, now, effects));
             }
             Event::Disconnect { process, back_in, moved } => {
                 lock(&net.state).cover("a connection cut");
@@ -501,12 +502,6 @@ impl EngineSimulation {
         }
     }
 
-    fn engine(&self, process: usize, what: &'static str) -> Option<Arc<Engine>> {
-        let mut state = lock(&self.net.state);
-        state.cover(what);
-        state.links[process].engine.upgrade()
-    }
-
     fn keys(profile: &FaultProfile) -> BTreeSet<Name> {
         (0..profile.keys).map(|key| format!("dlock:key:{key}").into()).collect()
     }
@@ -535,11 +530,13 @@ impl EngineSimulation {
             let Some(token) = state.links[0].latest else { return };
             state.force(key, token, now);
             if state.profile.tracking {
-                invalidations.extend(state.links.iter().filter_map(|link| link.engine.upgrade()));
+                invalidations.extend(0..state.links.len());
             }
         }
-        for engine in invalidations {
-            engine.on_invalidation(key);
+        for process in invalidations {
+            self.net.report(process, |engine, now, effects| {
+                engine.on_invalidation(Some(key), now, effects);
+            });
         }
     }
 

@@ -16,11 +16,11 @@ use super::fault_profile::{FaultProfile, Random};
 use super::invariants::Invariants;
 use super::model::Event;
 use super::server::Server;
+use crate::backend::event_effects::EventEffects;
 use crate::backend::redis::take_leaves;
-use crate::backend::{Backend, Request};
+use crate::backend::{Backend, BackendEvents, Capabilities, Request};
 use crate::clock::SetClock;
 use crate::engine::Engine;
-use crate::engine::effects::Effects;
 use crate::key::Name;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootInstant;
@@ -161,15 +161,47 @@ impl Net {
         lock(&self.state).links[process].drive_at = u64::MAX;
         let Some(engine) = self.engine(process) else { return };
         let now = self.read_clock();
-        let mut effects = Effects::default();
-        let due = engine.tick(now, &mut effects);
-        effects.wake();
-        self.send(process, &engine);
+        let mut effects = EventEffects::default();
+        let due = engine.on_timeout(now, &mut effects);
+        self.send(process);
+        effects.run();
         lock(&self.state).arm(process, due.nanos().max(now.nanos()), now.nanos());
     }
 
+    /// Reports an event to the engine of a process, as its backend does.
+    pub(super) fn report(&self, process: usize, event: impl FnOnce(&Engine, BootInstant, &mut EventEffects)) {
+        let Some(engine) = self.engine(process) else { return };
+        let mut effects = EventEffects::default();
+        event(&engine, self.read_clock(), &mut effects);
+        self.finish(process, effects);
+    }
+
+    /// Flushes the requests that an event has submitted, and runs its effects.
+    fn finish(&self, process: usize, mut effects: EventEffects) {
+        if effects.has_requests() {
+            self.flush(process);
+        }
+        effects.run();
+    }
+
+    /// Sends the queued requests of a process now or a little later.
+    fn flush(&self, process: usize) {
+        {
+            let mut state = lock(&self.state);
+            let batches = state.profile.batches;
+            if state.random.chance(batches) {
+                if !std::mem::replace(&mut state.links[process].send_is_due, true) {
+                    let after = state.random.millis(1);
+                    state.schedule(self.now() + after, Event::Send { process });
+                }
+                return;
+            }
+        }
+        self.send(process);
+    }
+
     /// Sends the queued requests of a process, unless a caller further up the stack does.
-    pub(super) fn send(&self, process: usize, engine: &Engine) {
+    pub(super) fn send(&self, process: usize) {
         {
             let link = &mut lock(&self.state).links[process];
             link.send_is_due = false;
@@ -196,7 +228,7 @@ impl Net {
             };
             let failure = || Failure::new(FailureKind::Passing, "no connection");
             let replies = refused.into_iter().map(|request| (request, Reply::Refused(failure()))).collect();
-            self.deliver(process, engine, replies, now, None);
+            self.deliver(process, replies, now, None);
         }
     }
 
@@ -204,7 +236,6 @@ impl Net {
     fn deliver(
         &self,
         process: usize,
-        engine: &Engine,
         mut replies: Vec<(Request, Reply)>,
         sent: BootInstant,
         epoch: Option<u64>,
@@ -215,9 +246,10 @@ impl Net {
             let list = &mut state.links[process].orphaned;
             take_leaves(list, &mut replies, epoch, now);
         }
-        let mut effects = Effects::default();
-        let orphaned = engine.on_replies(now, sent, replies, &mut effects);
-        effects.wake();
+        let Some(engine) = self.engine(process) else { return };
+        let mut effects = EventEffects::default();
+        let orphaned = engine.on_replies(&mut replies, sent, now, &mut effects);
+        self.finish(process, effects);
         let settled = {
             let mut state = lock(&self.state);
             let list = &mut state.links[process].orphaned;
@@ -235,7 +267,9 @@ impl Net {
 
     /// Handles replies that arrive at a process.
     pub(super) fn answer(&self, packet: &Packet, replies: Vec<Reply>) {
-        let Some(engine) = self.engine(packet.process) else { return };
+        if self.engine(packet.process).is_none() {
+            return;
+        }
         let answered = {
             let mut state = lock(&self.state);
             if state.held_up.is_some_and(|(from, _)| packet.number >= from) {
@@ -252,7 +286,7 @@ impl Net {
             return; // the connection was closed before
         }
         let sent = BootInstant::from_nanos(packet.sent);
-        self.deliver(packet.process, &engine, answered, sent, Some(packet.epoch));
+        self.deliver(packet.process, answered, sent, Some(packet.epoch));
     }
 
     /// Closes the connection of a process. Requests that were sent on it get no reply.
@@ -266,17 +300,10 @@ impl Net {
             state.schedule(now + back_in, Event::Connect { process, moved });
             (pending, epoch)
         };
-        let Some(engine) = self.engine(process) else { return };
         for (_, (request, sent)) in pending {
             let failure = Failure::new(FailureKind::Passing, "no answer").with_connection_lost();
-            let reply = Reply::Unknown(failure);
-            self.deliver(
-                process,
-                &engine,
-                vec![(request, reply)],
-                BootInstant::from_nanos(sent),
-                Some(epoch),
-            );
+            let replies = vec![(request, Reply::Unknown(failure))];
+            self.deliver(process, replies, BootInstant::from_nanos(sent), Some(epoch));
         }
     }
 
@@ -307,9 +334,9 @@ impl Net {
             state.links[process].orphaned.retry_now(|_| true);
             state.arm_clean_up(process, self.now());
         }
-        if let Some(engine) = self.engine(process) {
-            engine.on_reconnect(moved, |_| true);
-        }
+        self.report(process, |engine, now, effects| {
+            engine.on_reconnect(moved, &|_| true, now, effects);
+        });
     }
 
     /// Handles requests that arrive at the server.
@@ -348,22 +375,20 @@ impl Net {
         (key, token): (&Name, Token),
         offer: crate::protocol::foreign_clients::Grant,
     ) {
-        let (Some(engine), is_received) = (self.engine(process), {
+        let is_received = {
             let state = lock(&self.state);
             state.links[process].connected && state.links[process].epoch == epoch
-        }) else {
-            return;
         };
         if is_received {
-            let (now, mut effects) = (self.read_clock(), Effects::default());
-            engine.on_grant(key, token, offer, now, &mut effects);
-            effects.wake();
+            self.report(process, |engine, now, effects| engine.on_grant(key, token, offer, now, effects));
         }
     }
 
     /// Cleans up the orphaned commands of a process that are due.
     pub(super) fn clean_up(&self, process: usize) {
-        let Some(engine) = self.engine(process) else { return };
+        if self.engine(process).is_none() {
+            return;
+        }
         {
             let mut state = lock(&self.state);
             let now = self.now();
@@ -377,7 +402,7 @@ impl Net {
             }
             state.arm_clean_up(process, now);
         }
-        self.send(process, &engine);
+        self.send(process);
     }
 
     /// Sleeps by the clock of the simulation.
@@ -607,7 +632,13 @@ impl std::fmt::Debug for SimulatedBackend {
 }
 
 impl Backend for SimulatedBackend {
-    fn push(&self, request: Request) {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::SERVER
+    }
+
+    fn attach(&self, _: Weak<dyn BackendEvents>) {}
+
+    fn submit(&self, request: Request) {
         let mut state = lock(&self.net.state);
         let now = self.net.now();
         state.check_push(self.process, &request, now);
@@ -620,27 +651,13 @@ impl Backend for SimulatedBackend {
         link.outbox.push(request);
     }
 
-    fn flush(&self, engine: &Engine, _now: BootInstant, _effects: &mut Effects) {
-        {
-            let mut state = lock(&self.net.state);
-            let batches = state.profile.batches;
-            if state.random.chance(batches) {
-                if !std::mem::replace(&mut state.links[self.process].send_is_due, true) {
-                    let after = state.random.millis(1);
-                    state.schedule(self.net.now() + after, Event::Send { process: self.process });
-                }
-                return;
-            }
-        }
-        self.net.send(self.process, engine);
+    fn flush(&self, _now: BootInstant, _effects: &mut EventEffects) {
+        self.net.flush(self.process);
     }
 
     fn due_earlier(&self, due: BootInstant) {
         lock(&self.net.state).arm(self.process, due.nanos(), self.net.now());
     }
-
-    #[cfg(feature = "testing")]
-    fn on_acquired(&self, _: &Name) {}
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(self.net.sleep(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))

@@ -1,23 +1,20 @@
 //! Encodes commands for Redis and decodes its replies, for locks that are strings.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline, ServerError, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::redisson;
 use crate::backend::redis::encoding::scripts::{Loaded, Script};
 use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
+use crate::backend::redis::transport::error_kind::{forbids, has_code};
+use crate::backend::redis::transport::redacted::{Redacted, printable};
 use crate::bounds::{LAST_FENCE, LONGEST_VALUE};
 use crate::key::MARKER;
-use crate::printable::is_unprintable;
 use crate::protocol::command::{Command, EnqueueMode, Failure, FailureKind, RecordInfo, Reply};
 use crate::protocol::foreign_clients::FleetHold;
-use crate::sync::lock;
-use crate::token::{PREFIX, Token};
+use crate::token::Token;
 
 /// Adds a request to a pipeline: as `EVALSHA` if the scripts are `loaded`, otherwise as `EVAL`.
 ///
@@ -119,7 +116,7 @@ pub(crate) fn encode(
 /// [`Reply::Unknown`].
 pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Reply {
     let reply = match (request.command, value) {
-        (_, Value::ServerError(error)) => return server.reply(error),
+        (_, Value::ServerError(error)) => return error_reply(server, error),
         (Command::Acquire { .. }, Value::Okay) | (Command::Ping, Value::SimpleString(_)) => {
             Some(Reply::Owner)
         }
@@ -159,6 +156,16 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
     reply.unwrap_or_else(|| no_answer(server))
 }
 
+/// Converts an error reply.
+pub(crate) fn error_reply(server: &Redacted, error: &ServerError) -> Reply {
+    let failure = server.failure(error);
+    // A script that was rejected at a forbidden command has executed the commands before it.
+    let is_half_done = forbids(error) && error.code() != "NOPERM";
+    let is_refused = failure.kind != FailureKind::Passing || PASSING.iter().any(|code| has_code(error, code));
+    let did_not_run = is_refused && !is_half_done;
+    if did_not_run { Reply::Refused(failure) } else { Reply::Unknown(failure) }
+}
+
 /// Returns the result for an unexpected reply.
 pub(crate) fn no_answer(server: &Redacted) -> Reply {
     let reason = format!("redis at {server} gave an unexpected reply");
@@ -186,199 +193,6 @@ fn record_info(seen: &[Value]) -> Option<RecordInfo> {
     let [Value::BulkString(holder), Value::Int(waiters), Value::Int(ttl)] = seen else { return None };
     let holder = std::str::from_utf8(holder).ok().and_then(Token::parse).map(Token::process);
     Some(RecordInfo { holder, waiters: usize::try_from(*waiters).ok()?, ttl: time_to_live(*ttl) })
-}
-
-/// Returns the text of a reply.
-pub(crate) fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
-        _ => None,
-    }
-}
-
-/// Returns `true` if the server does not know the script, so nothing ran.
-pub(crate) fn is_unknown_script(value: &Value) -> bool {
-    matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
-}
-
-/// Returns `true` if the user may not run the command. Hosted services rename or remove commands;
-/// such a command is unknown to the server.
-pub(crate) fn is_forbidden(value: &Value) -> bool {
-    matches!(value, Value::ServerError(error) if forbids(error))
-}
-
-fn forbids(error: &ServerError) -> bool {
-    let words =
-        ["nknown command", "nknown Redis command", "permission", "user executing the script", "ACL failure"];
-    has_code(error, "NOPERM")
-        || unknown_command(error).is_some()
-        || error.details().is_some_and(|text| words.iter().any(|words| text.contains(words)))
-}
-
-/// Returns `true` if the server cannot be used at all now: another server is needed, or it must
-/// recover.
-pub(crate) fn is_out_of_service(value: &Value) -> bool {
-    let Value::ServerError(error) = value else { return false };
-    ["READONLY", "LOADING", "MASTERDOWN", "NOAUTH"].iter().any(|code| has_code(error, code))
-}
-
-/// A server as it may appear in texts: its address, and the secrets to remove from its error texts.
-pub(crate) struct Redacted {
-    address: Arc<str>,
-    /// The passwords that were sent last.
-    secrets: Mutex<VecDeque<Arc<str>>>,
-}
-
-impl std::fmt::Debug for Redacted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Redacted({self})")
-    }
-}
-
-impl std::fmt::Display for Redacted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.address)
-    }
-}
-
-impl Redacted {
-    pub(crate) fn new(address: &str) -> Self {
-        Self { address: address.into(), secrets: Mutex::default() }
-    }
-
-    /// Records a password before it is sent. If passwords change, connections may use different
-    /// ones.
-    pub(crate) fn hide(&self, password: &str) {
-        let password = printable(password); // as it would be shown
-        let mut secrets = lock(&self.secrets);
-        if password.len() >= SHORTEST_SECRET && !secrets.iter().any(|secret| **secret == *password) {
-            secrets.push_back(password.into());
-            if secrets.len() > KEPT_SECRETS {
-                secrets.pop_front();
-            }
-        }
-    }
-
-    /// Converts an error reply.
-    pub(crate) fn reply(&self, error: &ServerError) -> Reply {
-        let failure = self.failure(error);
-        // A script that was rejected at a forbidden command has executed the commands before it.
-        let is_half_done = forbids(error) && error.code() != "NOPERM";
-        let is_refused =
-            failure.kind != FailureKind::Passing || PASSING.iter().any(|code| has_code(error, code));
-        let did_not_run = is_refused && !is_half_done;
-        if did_not_run { Reply::Refused(failure) } else { Reply::Unknown(failure) }
-    }
-
-    /// Converts an error reply to a failure.
-    pub(crate) fn failure(&self, error: &ServerError) -> Failure {
-        let kind = if has_code(error, "WRONGTYPE") {
-            FailureKind::WrongKind
-        } else if LASTING.iter().any(|code| has_code(error, code)) || forbids(error) {
-            FailureKind::Lasting
-        } else {
-            FailureKind::Passing
-        };
-        Failure::new(kind, format!("redis at {self} answered: {}{}", self.error_text(error), hint(error)))
-    }
-
-    /// Returns the text of an error reply.
-    pub(crate) fn error_text(&self, error: &ServerError) -> String {
-        let details = error.details().unwrap_or_default();
-        // The line number in a script is of no use to the reader.
-        let details = details.split(" script: ").next().unwrap_or_default();
-        self.clean(&format!("{} {details}", error.code()))
-    }
-
-    /// Returns `text` without secrets, tokens, and control characters, cut to 200 characters.
-    ///
-    /// Removing text must not join its surroundings to a secret. So control characters are removed
-    /// first, and everything else is replaced by `***`.
-    pub(crate) fn clean(&self, text: &str) -> String {
-        let mut text = printable(text);
-        for secret in &*lock(&self.secrets) {
-            text = text.replace(&**secret, MARK);
-        }
-        for begins in [PREFIX, redisson::FAMILY] {
-            let mut parts = text.split(begins);
-            let mut clean = parts.next().unwrap_or_default().to_owned();
-            for part in parts {
-                clean.push_str(MARK);
-                clean.push_str(part.trim_start_matches(is_token_char));
-            }
-            text = clean;
-        }
-        text.chars().take(LONGEST_REASON).collect::<String>().trim().to_owned()
-    }
-}
-
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !is_unprintable(*c)).collect()
-}
-
-fn is_token_char(c: char) -> bool {
-    c.is_ascii_hexdigit() || matches!(c, '-' | ':')
-}
-
-/// Returns what to do about an error, if the server's text does not say it. Empty if the cause is
-/// unknown.
-fn hint(error: &ServerError) -> String {
-    if matches!(error.code(), "MOVED" | "ASK") {
-        "; it is part of a cluster: write `redis+cluster://host:port`".to_owned()
-    } else if has_code(error, "READONLY") {
-        "; it is a replica: name the primary, or the sentinels with `redis+sentinel://host,host,host/master-name`".to_owned()
-    } else if let Some(command) = unknown_command(error) {
-        match &*command {
-            "WAIT" => "; this service has no `WAIT`: leave out `replica_acks`".to_owned(),
-            "ROLE" => "; this service has no `ROLE`, which distinguishes a primary from a replica: write `redis://host:port`, \
-                       without sentinels and cluster"
-                .to_owned(),
-            command => format!("; this service has no `{command}`, which locks need"),
-        }
-    } else if is_lacking(error) {
-        "; this service lacks a command that locks need; `dlock doctor` names it".to_owned()
-    } else if forbids(error) && error.details().is_some_and(|text| text.contains("'wait'")) {
-        "; allow it `+wait`, or leave out `replica_acks`".to_owned()
-    } else if forbids(error) {
-        "; `dlock doctor` says what to allow".to_owned()
-    } else {
-        String::new()
-    }
-}
-
-/// Returns the name, in capitals, of the command that the server does not know, if it names one.
-fn unknown_command(error: &ServerError) -> Option<String> {
-    let text = format!("{} {}", error.code(), error.details().unwrap_or_default());
-    let (_, rest) =
-        ["nknown command ", "nsupported command "].iter().find_map(|words| text.split_once(words))?;
-    let quote = rest.chars().next().filter(|first| matches!(first, '\'' | '`' | '"'))?;
-    let name = rest.get(1..)?.split(quote).next()?;
-    let is_name = !name.is_empty() && name.len() <= 20 && name.chars().all(|c| c.is_ascii_alphabetic());
-    is_name.then(|| name.to_ascii_uppercase())
-}
-
-/// Returns `true` if a script called a command that the server does not have.
-fn is_lacking(error: &ServerError) -> bool {
-    let words = ["nknown Redis command", "nknown command called from script"];
-    error.details().is_some_and(|text| words.iter().any(|words| text.contains(words)))
-}
-
-/// Returns `true` if `EVALSHA` is missing or forbidden: nothing ran, and `EVAL` may work.
-pub(crate) fn lacks_evalsha(value: &Value) -> bool {
-    let Value::ServerError(error) = value else { return false };
-    let is_not_allowed = || {
-        error.code() == "NOPERM"
-            && error.details().is_some_and(|text| text.to_ascii_lowercase().contains("'evalsha'"))
-    };
-    unknown_command(error).is_some_and(|name| name == "EVALSHA") || is_not_allowed()
-}
-
-/// Returns `true` if an error has this code. Older servers put the code of an error inside a script
-/// after another code.
-fn has_code(error: &ServerError, code: &str) -> bool {
-    error.code() == code
-        || error.details().is_some_and(|text| text.split([' ', '-']).any(|word| word == code))
 }
 
 /// Returns the name of a lock's fencing counter. No lock has this name, because lock names do not
@@ -433,20 +247,6 @@ const PASSING: [&str; 11] = [
     "NOSCRIPT",
 ];
 
-/// Errors that a retry does not change.
-const LASTING: [&str; 5] = ["NOPERM", "WRONGPASS", "MOVED", "ASK", "CROSSSLOT"];
-
-/// Shorter secrets appear in many words by chance, and the marks would reveal them.
-const SHORTEST_SECRET: usize = 4;
-
-/// As many as two reconnects use.
-const KEPT_SECRETS: usize = 4;
-
-const LONGEST_REASON: usize = 200;
-
-/// Replaces removed text.
-const MARK: &str = "***";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -455,64 +255,6 @@ mod tests {
     fn a_counter_is_in_the_slot_of_its_lock() {
         assert_eq!(counter("dlock:order:7"), "{dlock:order:7}##token");
         assert_eq!(counter("dlock:{order}:7"), "dlock:{order}:7##token");
-    }
-
-    #[test]
-    fn an_error_contains_a_hint() {
-        let server = Redacted::new("h:1");
-        for (code, text, hint) in [
-            ("MOVED", "15123 h:2", "`redis+cluster://host:port`"),
-            ("READONLY", "You can't write against a read only replica.", "name the primary"),
-            ("NOPERM", "this user has no permissions to run the 'set' command", "`dlock doctor`"),
-            ("ERR", "The user executing the script can't run this command", "`dlock doctor`"),
-            ("ERR", "unknown command 'WAIT', with args beginning with: '0' '1' ", "leave out `replica_acks`"),
-            ("ERR", "unknown command `WAIT`, with args beginning with: `0`", "leave out `replica_acks`"),
-            ("ERR", "unsupported command 'wait'", "leave out `replica_acks`"),
-            ("NOPERM", "this user has no permissions to run the 'wait' command", "leave out `replica_acks`"),
-            ("ERR", "unknown command 'EVAL', with args beginning with: ", "no `EVAL`, which locks need"),
-            ("ERR", "unknown command 'role', with args beginning with: ", "without sentinels and cluster"),
-            ("ERR", "Unknown Redis command called from script", "lacks a command"),
-        ] {
-            let answer = redis::parse_redis_value(format!("-{code} {text}\r\n").as_bytes());
-            let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is not an error") };
-
-            let failure = server.failure(&error);
-
-            assert!(
-                failure.reason.contains(text.trim_end()) && failure.reason.contains(hint),
-                "{}",
-                failure.reason
-            );
-        }
-    }
-
-    #[test]
-    fn an_unknown_command_does_not_hint_at_sentinels() {
-        let server = Redacted::new("h:1");
-        for text in
-            ["unknown command 'WAIT'", "unknown command 'SCRIPT'", "unknown command 'GET'", "unknown command"]
-        {
-            let answer = redis::parse_redis_value(format!("-ERR {text}\r\n").as_bytes());
-            let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is not an error") };
-
-            assert!(!server.failure(&error).reason.contains("sentinel"), "{text}");
-        }
-    }
-
-    #[test]
-    fn only_a_server_that_names_evalsha_lacks_it() {
-        for (line, lacks) in [
-            ("ERR unknown command 'EVALSHA', with args beginning with: 'a'", true),
-            ("ERR unknown command `evalsha`, with args beginning with: `a`", true),
-            ("NOPERM User x has no permissions to run the 'evalsha' command", true),
-            ("NOPERM User x has no permissions to run the 'eval' command", false),
-            ("ERR unknown command 'EVAL', with args beginning with: 'EVALSHA'", false),
-            ("NOSCRIPT No matching script. Please use EVAL.", false),
-        ] {
-            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
-
-            assert_eq!(value.as_ref().map(lacks_evalsha), Ok(lacks), "{line}");
-        }
     }
 
     #[test]
@@ -531,7 +273,7 @@ mod tests {
                 panic!("{line} is not an error")
             };
 
-            let (may_have_run, failure) = match server.reply(&error) {
+            let (may_have_run, failure) = match error_reply(&server, &error) {
                 Reply::Refused(failure) => (false, failure),
                 Reply::Unknown(failure) => (true, failure),
                 other => panic!("{line}: {other:?}"),
@@ -539,36 +281,5 @@ mod tests {
 
             assert_eq!((may_have_run, failure.kind), (has_run, FailureKind::Lasting), "{line}");
         }
-    }
-
-    #[test]
-    fn error_texts_contain_no_secrets_tokens_or_control_chars() {
-        let server = Redacted::new("h:1");
-        server.hide("hunter2");
-
-        let clean = server.clean(
-            "ERR \r\n\u{1b}[31mhunter2 'dl2-0123456789abcdef000000000001' '646c6f63-6b31-8012-8345-006789abcdef:12' end",
-        );
-
-        assert_eq!(clean, "ERR [31m*** '***' '***' end");
-    }
-
-    #[test]
-    fn removed_text_does_not_join_its_surroundings_to_a_secret() {
-        let server = Redacted::new("h:1");
-        server.hide("hunter2");
-
-        for text in ["hun\0\0ter2", "hun\r\nter2", "hundl2-ter2", "hun646c6f63-6b31-ter2"] {
-            let clean = server.clean(text);
-            assert!(!clean.contains("hunter2"), "{text:?} is shown as {clean}");
-        }
-    }
-
-    #[test]
-    fn a_secret_with_a_control_character_is_hidden() {
-        let server = Redacted::new("h:1");
-        server.hide("hun\nter2");
-
-        assert_eq!(server.clean("it is hun\nter2, or hunter2"), "it is ***, or ***");
     }
 }

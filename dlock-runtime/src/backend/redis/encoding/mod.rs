@@ -26,10 +26,9 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::codec::Redacted;
 use crate::backend::redis::encoding::scripts::{Loaded, NATIVE, PLAIN, REDISSON, Script};
 use crate::backend::redis::namespaces::Namespaces;
-use crate::backend::redis::topology::discovery::Discovery;
+use crate::backend::redis::transport::redacted::Redacted;
 use crate::config::Settings;
 use crate::layout::Publish;
 use crate::protocol::command::{Command, EnqueueMode, Reply};
@@ -47,18 +46,6 @@ pub(crate) enum LockEncoding {
 }
 
 impl LockEncoding {
-    /// Returns the configured encoding, for a server that `discovery` finds.
-    pub(crate) fn of(settings: &Settings, discovery: &Discovery) -> Self {
-        match (settings.layout, settings.publish, discovery) {
-            (.., Discovery::Quorum(..)) => Self::Plain,
-            (crate::Layout::Native, ..) => Self::Native,
-            (crate::Layout::Redisson, publish, Discovery::Primary(_)) => Self::Redisson(publish),
-            // Outside of clusters, Redisson does not use sharded channels by default.
-            (crate::Layout::Redisson, Publish::Auto, _) => Self::Redisson(Publish::Publish),
-            (crate::Layout::Redisson, publish, _) => Self::Redisson(publish),
-        }
-    }
-
     /// Returns the command that publishes a release.
     pub(crate) fn publish(self) -> Publish {
         match self {
@@ -83,14 +70,6 @@ impl LockEncoding {
             Self::Native => None,
             Self::Plain => Some(format!("{}{key}", namespaces.of_key(key).releases())),
             Self::Redisson(_) => Some(redisson::channel(key)),
-        }
-    }
-
-    /// Returns the maximum random delay between the announcement of a release and a retry.
-    pub(crate) fn wakeup_jitter(chosen: crate::Layout) -> Duration {
-        match chosen {
-            crate::Layout::Native => Duration::ZERO,
-            crate::Layout::Redisson => redisson::WAKEUP_JITTER,
         }
     }
 

@@ -3,7 +3,7 @@
 //! No script has a `#!lua` header: without `allow-oom`, it would make renewals fail when memory is
 //! full. All scripts run on Redis 6.2 and later.
 
-use redis::{Cmd, Pipeline};
+use redis::Cmd;
 
 use crate::backend::redis::encoding::LockEncoding;
 
@@ -118,20 +118,12 @@ impl Script {
 
 /// The hashes of the scripts of an encoding, as returned by one server.
 #[derive(Clone, Debug)]
-pub(crate) struct Loaded([String; Script::COUNT]);
+pub(crate) struct Loaded(Vec<String>);
 
 impl Loaded {
-    /// Returns the commands that load all scripts of an encoding.
-    pub(crate) fn load(encoding: LockEncoding) -> Pipeline {
-        let mut pipeline = redis::pipe();
-        for source in encoding.sources() {
-            pipeline.cmd("SCRIPT").arg("LOAD").arg(*source);
-        }
-        pipeline
-    }
-
-    pub(crate) const fn new(names: [String; Script::COUNT]) -> Self {
-        Self(names)
+    /// Creates the hashes, in the order of [`Script`].
+    pub(crate) const fn new(hashes: Vec<String>) -> Self {
+        Self(hashes)
     }
 
     pub(crate) fn name(&self, script: Script) -> &str {

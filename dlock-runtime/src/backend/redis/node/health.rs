@@ -8,13 +8,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::backend::redis::encoding::scripts::Loaded;
-use crate::backend::redis::node::backoff::PROVEN;
-use crate::backend::redis::node::connect_target::{ConnectTarget, NewConnection};
-use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::in_flight::InFlight;
-use crate::backend::redis::node::inline_io::InlineDriver;
 use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
-use crate::backend::redis::node::subscriber::Subscriber;
+use crate::backend::redis::transport::backoff::PROVEN;
+use crate::backend::redis::transport::connect_target::{ConnectTarget, NewConnection};
+use crate::backend::redis::transport::connection::Connection;
+use crate::backend::redis::transport::inline_io::InlineDriver;
+use crate::backend::redis::transport::subscriber::Subscriber;
 use crate::backend::store_call::StoreScript;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
@@ -74,7 +74,7 @@ impl NodeConnection {
         Self {
             timed,
             untimed,
-            scripts,
+            scripts: scripts.map(Loaded::new),
             lacks_evalsha: AtomicBool::new(false),
             store_scripts: Mutex::default(),
             driver: Arc::new(driver),

@@ -265,11 +265,11 @@ mod tests {
 
     use super::*;
     use crate::backend::Request;
-    use crate::backend::redis::node::connect_target::NewConnection;
     use crate::backend::redis::node::health::NodeConnection;
-    use crate::backend::redis::node::inline_io::InlineDriver;
     use crate::backend::redis::node::pipeline::{ConnectionKind, RouteHistory};
     use crate::backend::redis::node::test_node::{TestNode, acquire};
+    use crate::backend::redis::transport::connect_target::NewConnection;
+    use crate::backend::redis::transport::inline_io::InlineDriver;
     use crate::protocol::command::Command;
 
     const LONG: Duration = Duration::from_secs(20);
@@ -345,7 +345,7 @@ mod tests {
         let open = test.node.connection().expect("it is ready");
         let (timed, untimed) = (open.timed.clone(), open.untimed.clone());
         let driver = InlineDriver::start(std::future::pending(), Arc::default(), &test.shared.runtimes);
-        let opened = NewConnection { timed, untimed, scripts: open.scripts.clone(), driver };
+        let opened = NewConnection { timed, untimed, scripts: None, driver };
         let connection = Arc::new(NodeConnection::new(opened, Arc::clone(&open.target), 1, None, None));
         let mut watch = Box::pin(connection.in_flight.run_timeouts(SHORT, &test.shared));
         assert!((&mut watch).now_or_never().is_none() && !lock(&connection.in_flight.state).is_watched);

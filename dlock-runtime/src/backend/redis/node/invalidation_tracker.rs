@@ -26,11 +26,11 @@ use tokio::time::Instant;
 
 use crate::backend::Request;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::health::NodeConnection;
-use crate::backend::redis::node::inbound::Pushes;
-use crate::backend::redis::node::keepalive::Keepalive;
+use crate::backend::redis::transport::backoff::Backoff;
+use crate::backend::redis::transport::connection::Connection;
+use crate::backend::redis::transport::inbound::Pushes;
+use crate::backend::redis::transport::keepalive::Keepalive;
 use crate::bounds::{LONGEST_VALUE, MAX_WAITERS};
 use crate::key::Name;
 use crate::protocol::command::{Command, FailureKind};
@@ -179,7 +179,7 @@ impl Node {
     }
 
     async fn run_tracking_until_refused(&self, connection: &NodeConnection) {
-        let (target, mut backoff) = (&connection.target, Backoff::new(&self.engine));
+        let (target, mut backoff) = (&connection.target, Backoff::new(&self.jitter));
         let (mut failures, mut has_worked) = (0_u32, false);
         loop {
             let since = Instant::now();
@@ -239,16 +239,14 @@ impl Node {
             if let Value::BulkString(key) = key
                 && let Some(key) = self.tracking.on_changed(key)
             {
-                self.answers.on_key_event(&key.into());
+                self.answers.on_key_event(Some(&key.into()));
             }
         }
     }
 
     /// Has all holds and waiters of this process check their keys.
     fn on_invalidations_missed(&self) {
-        if let Some(engine) = self.engine.upgrade() {
-            engine.on_invalidations_missed();
-        }
+        self.answers.on_key_event(None);
     }
 
     /// Reads foreign locks, so that their release is reported. Releases since the last check are
@@ -282,7 +280,7 @@ impl Node {
             self.tracking.on_changed(key.as_bytes());
             // If the queue is full, each change of it would wake all waiters that found no place.
             if queue <= MAX_WAITERS {
-                self.answers.on_key_event(key);
+                self.answers.on_key_event(Some(key));
             }
         }
     }

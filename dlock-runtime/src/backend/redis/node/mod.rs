@@ -7,58 +7,39 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `supervisor`, `backoff` | when a connection is opened, replaced, and checked |
-//! | `connect_target`, `command_fallbacks`, `connect_failure` | how a connection is opened, commands that the server lacks, errors |
-//! | `stream`, `movable_stream`, `resolve`, `tls` | sockets, sockets that change their runtime, name lookups, certificates |
-//! | `connection`, `inbound`, `framing` | a connection of the client library, the bytes that it receives, limits of replies |
-//! | `health`, `keepalive` | a connection in use, when it is given up, when it is pinged |
-//! | `inline_io` | the driver of a connection, which senders and a task poll |
+//! | `supervisor` | when a connection is opened, replaced, and checked |
+//! | `health` | a connection in use, and when it is given up |
 //! | `pipeline`, `in_flight`, `completion_queue` | requests that are sent together, batches in flight, the order of their completion |
-//! | `subscriber`, `subscriber_task`, `grant_message` | pub/sub messages |
-//! | `release_channels`, `sharded_subscriber` | a channel per key that announces releases |
+//! | `subscriber_task`, `grant_message` | pub/sub messages |
+//! | `release_channels` | a channel per key that announces releases |
 //! | `invalidation_tracker` | key tracking |
 //! | `replica_acks` | writes that replicas must acknowledge |
 //! | `waiting_requests` | requests that wait for a new connection |
+//!
+//! See also `transport`, which opens and drives the connections.
 
-pub(super) mod backoff;
-mod command_fallbacks;
 mod completion_queue;
-mod connect_failure;
-pub(super) mod connect_target;
-pub(super) mod connection;
-mod framing;
 pub(super) mod grant_message;
 pub(super) mod health;
 pub(super) mod in_flight;
-pub(super) mod inbound;
-pub(super) mod inline_io;
 pub(super) mod invalidation_tracker;
-pub(super) mod keepalive;
-mod movable_stream;
 pub(super) mod pipeline;
 pub(super) mod release_channels;
 pub(super) mod replica_acks;
-mod resolve;
-pub(super) mod sharded_subscriber;
-mod stream;
-pub(super) mod subscriber;
 pub(super) mod subscriber_task;
 mod supervisor;
 #[cfg(test)]
 pub(super) mod test_node;
-#[cfg(feature = "tls")]
-pub(super) mod tls;
 mod waiting_requests;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::{Pipeline, Value};
 use tokio::sync::Notify;
 
-use crate::backend::Request;
 use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
 use crate::backend::redis::node::health::NodeConnection;
@@ -69,19 +50,21 @@ use crate::backend::redis::node::waiting_requests::WaitingRequests;
 use crate::backend::redis::reply_sink::ReplySink;
 use crate::backend::redis::topology::LoadHint;
 use crate::backend::redis::topology::discovery::Discovery;
+use crate::backend::{EventReceiver, Request};
 use crate::clock::boot_time;
 use crate::config::Settings;
-use crate::engine::Engine;
 use crate::key::Name;
+use crate::layout::{Layout, Publish};
 use crate::protocol::command::{Command, EnqueueMode, Failure, FailureKind, Reply};
 use crate::sync::lock;
-use crate::token::ProcessId;
+use crate::token::{Jitter, ProcessId};
 
 /// One Redis server, and the connections to it.
 pub(crate) struct Node {
     shared: Arc<CommandQueue>,
-    /// The source of jitter.
-    pub(crate) engine: Weak<Engine>,
+    pub(crate) jitter: Jitter,
+    /// The receiver of events, which knows the keys in use.
+    pub(crate) events: EventReceiver,
     /// The receiver of replies and messages.
     pub(crate) answers: Arc<dyn ReplySink>,
     pub(crate) script_times: ScriptTimes,
@@ -138,7 +121,7 @@ impl Node {
     pub(crate) fn new(
         discovery: Discovery,
         shared: Arc<CommandQueue>,
-        engine: Weak<Engine>,
+        events: EventReceiver,
         answers: Arc<dyn ReplySink>,
         process: ProcessId,
         settings: &Settings,
@@ -151,11 +134,12 @@ impl Node {
         ));
         let (listening, release_channels) = (
             AtomicBool::new(false),
-            ReleaseChannels::new(LockEncoding::of(settings, &discovery), Arc::clone(&shared)),
+            ReleaseChannels::new(encoding_of(settings, &discovery), Arc::clone(&shared)),
         );
         Self {
             shared,
-            engine,
+            jitter: Jitter::of(process),
+            events,
             answers,
             script_times: ScriptTimes::of(settings),
             process,
@@ -455,6 +439,18 @@ impl NodeState {
         let response_timeout = connection.target.response_timeout;
         let lost = Some(connection);
         Self::Reconnecting(Reconnecting { failure, waiting, response_timeout, lost, behind: None })
+    }
+}
+
+/// Returns the configured encoding, for a server that `discovery` finds.
+fn encoding_of(settings: &Settings, discovery: &Discovery) -> LockEncoding {
+    match (settings.layout, settings.publish, discovery) {
+        (.., Discovery::Quorum(..)) => LockEncoding::Plain,
+        (Layout::Native, ..) => LockEncoding::Native,
+        (Layout::Redisson, publish, Discovery::Primary(_)) => LockEncoding::Redisson(publish),
+        // Outside of clusters, Redisson does not use sharded channels by default.
+        (Layout::Redisson, Publish::Auto, _) => LockEncoding::Redisson(Publish::Publish),
+        (Layout::Redisson, publish, _) => LockEncoding::Redisson(publish),
     }
 }
 

@@ -14,11 +14,12 @@ use crate::backend::Request;
 use crate::backend::redis::encoding::codec;
 use crate::backend::redis::encoding::store_call;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::node::health::NodeConnection;
-use crate::backend::redis::node::inline_io::InlineDriver;
 use crate::backend::redis::node::invalidation_tracker::TrackingConnection;
 use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
+use crate::backend::redis::transport::connection::Connection;
+use crate::backend::redis::transport::error_kind;
+use crate::backend::redis::transport::inline_io::InlineDriver;
 use crate::clock::boot_time;
 use crate::protocol::command::{Failure, Reply};
 use crate::protocol::deadline::BootInstant;
@@ -224,7 +225,7 @@ impl PipelineBatch {
 
     /// Completes the requests with their replies. Returns those that must be sent again.
     fn dispatch_replies(&mut self, answers: &[Value]) -> Option<Self> {
-        if answers.iter().any(codec::is_out_of_service) {
+        if answers.iter().any(error_kind::is_out_of_service) {
             self.connection.give_up_because("is out of service: read-only, loading or without a master");
         } else {
             self.connection.answered();
@@ -239,7 +240,7 @@ impl PipelineBatch {
         for answer in answers.iter().skip(self.replies_per_request() - 1).step_by(self.replies_per_request())
         {
             let Some(request) = self.requests.pop_front() else { break };
-            let is_unknown = codec::is_unknown_script(answer) || self.note_missing_evalsha(answer);
+            let is_unknown = error_kind::is_unknown_script(answer) || self.note_missing_evalsha(answer);
             if is_unknown && !self.as_text {
                 unknown_scripts.push_back(request);
             } else if let Some(redirect) = redirects.and_then(|redirects| redirects.read(answer)) {
@@ -285,7 +286,7 @@ impl PipelineBatch {
         let server = &self.connection.target.shown;
         let Some(call) = &request.call else { return self.node.layout().decode(request, answer, server) };
         if let Value::ServerError(error) = answer {
-            return server.reply(error);
+            return codec::error_reply(server, error);
         }
         self.connection.note_script(call.script());
         store_call::decode(answer).map_or_else(|| codec::no_answer(server), Reply::Called)
@@ -294,7 +295,7 @@ impl PipelineBatch {
     /// Returns `true` if a reply shows that the server has no `EVALSHA`, and sends all scripts as
     /// text from now on.
     fn note_missing_evalsha(&self, answer: &Value) -> bool {
-        let lacks = codec::lacks_evalsha(answer);
+        let lacks = error_kind::lacks_evalsha(answer);
         if lacks && self.connection.note_lacking_evalsha() {
             self.connection.target.report_unsupported("EVALSHA", answer);
         }

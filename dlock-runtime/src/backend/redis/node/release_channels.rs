@@ -14,18 +14,17 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use redis::aio::PubSubSink;
 use tokio::sync::Notify;
 
-use crate::backend::Request;
 use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::encoding::LockEncoding;
-use crate::backend::redis::node::sharded_subscriber::ShardSink;
-use crate::engine::Engine;
+use crate::backend::redis::transport::sharded_subscriber::ShardSink;
+use crate::backend::{EventReceiver, Request};
 use crate::key::Name;
 use crate::layout::Publish;
 use crate::sync::lock;
@@ -183,16 +182,16 @@ impl ReleaseChannels {
     }
 
     /// Unsubscribes from channels of keys that no task of this process wants, forever.
-    pub(crate) async fn sweep(&self, engine: &Weak<Engine>) {
+    pub(crate) async fn sweep(&self, events: &EventReceiver) {
         loop {
             let first = self.first.notified();
             if lock(&self.state).channels.is_empty() {
                 first.await;
             }
             tokio::time::sleep(SWEEP_INTERVAL).await;
-            let Some(engine) = engine.upgrade() else { return };
-            let unsubscribed = self.unsubscribe(|key| engine.is_tracking(key));
-            drop(engine);
+            let Some(events) = events.get() else { return };
+            let unsubscribed = self.unsubscribe(|key| events.is_tracking(key));
+            drop(events);
             if let Some(unsubscribed) = unsubscribed {
                 unsubscribed.await;
             }

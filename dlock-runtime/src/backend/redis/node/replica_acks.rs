@@ -20,9 +20,9 @@ use redis::{Cmd, Value};
 use tokio::sync::Notify;
 
 use crate::backend::Request;
-use crate::backend::redis::node::connect_target::ConnectTarget;
-use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::reply_sink::ReplySink;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::connection::Connection;
 use crate::clock::boot_time;
 use crate::key::Name;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};

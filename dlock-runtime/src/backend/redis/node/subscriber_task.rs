@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::namespaces::may_grant;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::grant_message::{GrantMessage, changed_key};
 use crate::backend::redis::node::health::NodeConnection;
-use crate::backend::redis::node::keepalive::Keepalive;
-use crate::backend::redis::node::sharded_subscriber::ShardSubscriber;
-use crate::backend::redis::node::subscriber::Subscriber;
+use crate::backend::redis::transport::backoff::Backoff;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::keepalive::Keepalive;
+use crate::backend::redis::transport::sharded_subscriber::ShardSubscriber;
+use crate::backend::redis::transport::subscriber::Subscriber;
 use crate::fork::in_one_process;
 use crate::layout::Publish;
 use crate::protocol::command::Failure;
@@ -33,7 +33,7 @@ impl Node {
     pub(crate) async fn run_subscriber(self: &Arc<Self>, connection: &NodeConnection, moved: bool) {
         let mut subscriber = connection.take_subscriber();
         self.answers.connected(moved);
-        let mut backoff = Backoff::new(&self.engine);
+        let mut backoff = Backoff::new(&self.jitter);
         loop {
             let since = Instant::now();
             if let Some(subscriber) = subscriber.take() {
@@ -49,7 +49,7 @@ impl Node {
                 tokio::select! {
                     () = self.run_messages(subscriber) => {}
                     () = self.receive_shard_messages(shards) => {}
-                    () = self.release_channels.sweep(&self.engine) => {}
+                    () = self.release_channels.sweep(&self.events) => {}
                     () = namespaces => {}
                 }
                 self.release_channels.close();
@@ -150,7 +150,7 @@ impl Node {
                 let is_wanted = |channel: &str| self.release_channels.key_of(channel).is_some();
                 while let Some(channel) = subscriber.next(&mut keepalive, is_wanted).await {
                     if let Some(key) = self.release_channels.key_of(&channel) {
-                        self.answers.on_key_event(&key);
+                        self.answers.on_key_event(Some(&key));
                     }
                 }
             }
@@ -183,7 +183,7 @@ impl Node {
                 tokio::task::yield_now().await; // a flood of messages must not delay replies and timers
             }
             if let Some(key) = self.release_channels.key_of(message.get_channel_name()) {
-                self.answers.on_key_event(&key);
+                self.answers.on_key_event(Some(&key));
             } else if let Some(grant) = GrantMessage::parse(message.get_payload_bytes())
                 && may_grant(message.get_channel_name(), &grant.key)
             {
@@ -191,7 +191,7 @@ impl Node {
             } else if let Some(key) = changed_key(message.get_payload_bytes())
                 && may_grant(message.get_channel_name(), key)
             {
-                self.answers.on_key_event(&key.into());
+                self.answers.on_key_event(Some(&key.into()));
             }
         }
     }

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::backend::redis::node::backoff::{Backoff, PROVEN};
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::health::NodeConnection;
-use crate::backend::redis::node::keepalive::Keepalive;
 use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
 use crate::backend::redis::node::{Node, NodeState, Reconnecting};
+use crate::backend::redis::transport::backoff::{Backoff, PROVEN};
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::keepalive::Keepalive;
 use crate::clock::boot_time;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
@@ -33,7 +33,7 @@ impl Node {
         let _down_on_drop = DownOnDrop(&self);
         tokio::select! {
             () = self.supervise(first) => {}
-            () = self.discovery.watch(&self.engine) => {}
+            () = self.discovery.watch(&self.jitter) => {}
             () = self.reject_expired() => {}
         }
     }
@@ -64,7 +64,7 @@ impl Node {
 
     /// Connects, uses the connection until it is lost, and connects again after a backoff.
     async fn supervise(self: &Arc<Self>, mut first: Option<oneshot::Sender<Result<(), Failure>>>) {
-        let mut backoff = Backoff::new(&self.engine);
+        let mut backoff = Backoff::new(&self.jitter);
         let mut last_address: Option<String> = None;
         let mut unproven = 0_u32;
         let mut may_repeat = false;
@@ -109,7 +109,7 @@ impl Node {
             tokio::select! {
                 biased;
                 () = self.discovery.primary_changed() => {}
-                () = self.reconnect_now.notified() => backoff = Backoff::new(&self.engine),
+                () = self.reconnect_now.notified() => backoff = Backoff::new(&self.jitter),
                 () = backoff.pause(worked) => {}
             }
         }
@@ -122,7 +122,7 @@ impl Node {
         unproven_before: u32,
     ) -> Result<NodeConnection, Failure> {
         let commands = async {
-            let mut opened = target.connect(self.layout(), &self.shared.runtimes).await?;
+            let mut opened = target.connect(self.layout().sources(), &self.shared.runtimes).await?;
             self.discovery.check(&target, &mut opened.timed).await?;
             Ok(opened)
         };

@@ -3,22 +3,22 @@
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::backend::Request;
 use crate::backend::redis::command_queue::CommandQueue;
-use crate::backend::redis::encoding::codec;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::reply_sink::ReplySink;
 use crate::backend::redis::topology::discovery::Discovery;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::error_kind;
+use crate::backend::{EventReceiver, Request};
 use crate::config::Settings;
 use crate::config::node_spec::NodeSpec;
 use crate::key::Name;
@@ -55,7 +55,7 @@ impl TestNode {
         let node = Arc::new(Node::new(
             Discovery::Fixed(target),
             Arc::clone(&shared),
-            Weak::new(),
+            EventReceiver::default(),
             Arc::clone(&recorded) as Arc<dyn ReplySink>,
             TokenSource::of_process(1).process(),
             &settings,
@@ -139,7 +139,7 @@ impl ReplySink for RecordedReplies {
 
     fn on_grant(&self, _grant: GrantMessage) {}
 
-    fn on_key_event(&self, _key: &Name) {}
+    fn on_key_event(&self, _key: Option<&Name>) {}
 
     fn connected(&self, _moved: bool) {}
 }
@@ -175,7 +175,7 @@ impl FakeServer {
 fn serve(mut stream: TcpStream, ask: &mpsc::UnboundedSender<String>, silent: &Mutex<bool>) {
     let mut parser = redis::Parser::new();
     while let Ok(Value::Array(words)) = parser.parse_value(&mut stream) {
-        let words: Vec<_> = words.iter().map(|word| codec::text(word).unwrap_or_default()).collect();
+        let words: Vec<_> = words.iter().map(|word| error_kind::text(word).unwrap_or_default()).collect();
         let answer = match words[..] {
             ["SET", key, ..] => {
                 let _ = ask.send(key.to_owned());

@@ -11,6 +11,7 @@ use crate::backend::redis::encoding::codec;
 use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::probe::session::ProbeSession;
+use crate::backend::redis::transport::error_kind;
 use crate::config::Settings;
 use crate::doctor::facts::{Deployment, Need, Probe, Read, Refusal};
 use crate::key::{MARKER, Name};
@@ -187,9 +188,9 @@ impl Attempts {
 fn outcome(session: &ProbeSession<'_>, answer: Read<Value>) -> Result<(), Refusal> {
     match answer {
         // The script does not exist, but EVALSHA is allowed.
-        Ok(answer) if codec::is_unknown_script(&answer) => Ok(()),
+        Ok(answer) if error_kind::is_unknown_script(&answer) => Ok(()),
         Ok(answer @ Value::ServerError(_)) => {
-            let is_forbidden = codec::is_forbidden(&answer);
+            let is_forbidden = error_kind::is_forbidden(&answer);
             Err(Refusal { is_forbidden, said: session.refusal(answer) })
         }
         Ok(_) => Ok(()),

@@ -18,12 +18,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::probe::command_check::CommandCheck;
 use crate::backend::redis::probe::session::ProbeTimeout;
-use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::cluster;
 use crate::backend::redis::topology::sentinel::Sentinels;
+use crate::backend::redis::transport::address::Address;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::config::Settings;
 use crate::config::cluster::ClusterEndpoint;
 use crate::config::node_spec::NodeSpec;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::Value;
 
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::probe::command_check::{self, CommandCheck};
 use crate::backend::redis::probe::session::{ProbeSession, ProbeTimeout};
+use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::doctor::facts::{Answers, Info, Offset, Part, Read, Server};
 
 /// Sends all queries to one server.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, Value};
 use tokio::time::Instant;
 
-use crate::backend::redis::node::connect_target::ConnectTarget;
-use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::probe::LIMIT;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::connection::Connection;
 use crate::doctor::facts::Read;
 use crate::protocol::command::Failure;
 

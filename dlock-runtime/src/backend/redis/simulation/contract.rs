@@ -17,13 +17,13 @@ use redis::{Parser, Pipeline, PushKind, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::codec;
 use crate::backend::redis::encoding::scripts::Loaded;
 use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::simulation::parameters::Parameters;
 use crate::backend::redis::simulation::redis_stub::{ForeignData, NAMESPACE, RedisStub};
 use crate::backend::redis::simulation::resp::next_command;
+use crate::backend::redis::transport::{command_fallbacks, error_kind};
 use crate::bounds::LONGEST_VALUE;
 use crate::clock::boot_time;
 use crate::protocol::command::{Command, EnqueueMode};
@@ -69,7 +69,7 @@ pub(super) trait Server {
         loop {
             match self.receive(at) {
                 Value::SimpleString(pong) if pong == "PONG" => return unsolicited,
-                Value::Array(pong) if pong.first().and_then(codec::text) == Some("pong") => {
+                Value::Array(pong) if pong.first().and_then(error_kind::text) == Some("pong") => {
                     return unsolicited;
                 }
                 other => unsolicited.push(other),
@@ -87,12 +87,12 @@ pub(super) trait Server {
             let answer = self.ask(TRACKED, &pipeline(command));
             assert!(!matches!(answer, Value::ServerError(_)), "{answer:?}");
         }
-        let load = Loaded::load(LockEncoding::Native);
+        let load = command_fallbacks::load(LockEncoding::Native.sources());
         self.send(COMMANDS, &load);
         let names: Vec<_> = (0..load.len())
-            .map(|_| codec::text(&self.receive(COMMANDS)).expect("a script has a hash").to_owned())
+            .map(|_| error_kind::text(&self.receive(COMMANDS)).expect("a script has a hash").to_owned())
             .collect();
-        Loaded::new(names.try_into().expect("each has one"))
+        Loaded::new(names)
     }
 
     fn listen(&mut self, sources: &[TokenSource; 2]) {
@@ -362,7 +362,7 @@ fn forget_scripts(stub: &mut Stub, real: &mut Real) -> (Value, Value) {
     stub.redis.forget_scripts();
     real.ask(OTHERS, &pipeline(&["SCRIPT", "FLUSH"]));
     let [of_stub, of_real] = [stub as &mut dyn Server, real].map(|server| {
-        let load = Loaded::load(LockEncoding::Native);
+        let load = command_fallbacks::load(LockEncoding::Native.sources());
         let unknown = server.ask(COMMANDS, &pipeline(&["EVALSHA", &"0".repeat(40), "0"]));
         server.send(COMMANDS, &load);
         (0..load.len()).for_each(|_| drop(server.receive(COMMANDS)));

@@ -9,10 +9,10 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::codec::Redacted;
 use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::simulation::contract::{OTHERS, Real, Server, pipeline};
+use crate::backend::redis::transport::redacted::Redacted;
 use crate::bounds::{LAST_FENCE, LAST_FENCE_OF_REDISSON, MAX_WAITERS};
 use crate::layout::Publish;
 use crate::protocol::command::{Command, EnqueueMode, FailureKind, Reply};

@@ -1,18 +1,19 @@
 //! Finds a node's server before each connect, and checks it while it is connected.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
 
-use crate::backend::redis::encoding::codec::{self, Redacted};
-use crate::backend::redis::node::connect_target::ConnectTarget;
-use crate::backend::redis::node::connection::Connection;
 use crate::backend::redis::topology::quorum::membership::MemberIndex;
 use crate::backend::redis::topology::sentinel::Sentinels;
-use crate::engine::Engine;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::connection::Connection;
+use crate::backend::redis::transport::error_kind;
+use crate::backend::redis::transport::redacted::Redacted;
 use crate::protocol::command::{Failure, FailureKind};
+use crate::token::Jitter;
 
 /// How to find a node's server.
 pub(crate) enum Discovery {
@@ -49,11 +50,11 @@ impl Discovery {
         }
     }
 
-    /// Watches for moves of the server, forever. `engine` supplies the jitter.
-    pub(crate) async fn watch(&self, engine: &Weak<Engine>) {
+    /// Watches for moves of the server, forever.
+    pub(crate) async fn watch(&self, jitter: &Jitter) {
         match self {
             Self::Fixed(_) | Self::Primary(_) | Self::Quorum(..) => std::future::pending().await,
-            Self::Sentinel(sentinels) => sentinels.watch(engine).await,
+            Self::Sentinel(sentinels) => sentinels.watch(jitter).await,
         }
     }
 
@@ -82,7 +83,7 @@ impl Discovery {
         };
         let answer = connection.send_packed_command(&redis::cmd(question)).await;
         let answer = answer.map_err(|error| route.connection_failure(error, connection.inbound()))?;
-        if codec::is_out_of_service(&answer) {
+        if error_kind::is_out_of_service(&answer) {
             let text = format!("redis at {} is out of service", route.shown);
             return Err(Failure::new(FailureKind::Passing, text));
         }
@@ -124,7 +125,7 @@ fn role(answer: &Value, wanted: fmt::Arguments<'_>, server: &Redacted) -> Result
             return Err(Failure::new(FailureKind::Lasting, text));
         }
         Value::ServerError(error) => return Err(server.failure(error)),
-        Value::Array(words) => words.first().and_then(codec::text),
+        Value::Array(words) => words.first().and_then(error_kind::text),
         _ => None,
     };
     if role == Some("master") {

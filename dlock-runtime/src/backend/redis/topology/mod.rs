@@ -6,9 +6,8 @@
 //! | `quorum` | several independent servers that vote |
 //! | `sentinel` | finds the primary through Sentinel |
 //! | `send_queue` | keeps the order of requests to several nodes |
-//! | `discovery`, `address` | where a node's server is, and when it moves |
+//! | `discovery` | where a node's server is, and when it moves |
 
-pub(super) mod address;
 pub(super) mod cluster;
 pub(super) mod discovery;
 pub(super) mod quorum;
@@ -55,11 +54,18 @@ impl Topology {
     /// Sends requests, or answers them if they cannot be sent.
     pub(crate) fn take(&self, requests: Vec<Request>) {
         match self {
-            // Also sends what other threads have queued.
             Self::Cluster(cluster) => cluster.take(requests),
             Self::Quorum(quorum) => quorum.take(requests),
-            Self::One(_) if requests.is_empty() => {}
             Self::One(node) => node.take(requests, RouteHistory::default()),
+        }
+    }
+
+    /// Sends the rest of a long queue, which the threads that were sending have left.
+    pub(crate) fn send_rest(&self) {
+        match self {
+            Self::One(_) => {} // its requests never wait in a queue of the topology
+            Self::Cluster(cluster) => cluster.send(),
+            Self::Quorum(quorum) => quorum.send(),
         }
     }
 

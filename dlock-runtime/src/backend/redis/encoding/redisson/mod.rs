@@ -20,14 +20,14 @@ use redis::{Pipeline, Value};
 
 use crate::backend::Request;
 use crate::backend::redis::encoding::LockEncoding;
-use crate::backend::redis::encoding::codec::{self, Redacted, millis, time_to_live};
+use crate::backend::redis::encoding::codec::{self, millis, time_to_live};
 use crate::backend::redis::encoding::scripts::{Loaded, Script};
+use crate::backend::redis::transport::redacted::Redacted;
 use crate::bounds::LAST_FENCE_OF_REDISSON;
 use crate::protocol::command::{Command, RecordInfo, Reply};
 use crate::token::Token;
 
 pub(in crate::backend::redis) use self::names::channel;
-pub(in crate::backend::redis) use self::owner::FAMILY;
 
 /// A Java thread needs 1 to 2 ms from a message to its next try. Without this delay, dlock would
 /// always win.

@@ -7,27 +7,24 @@
 //!
 //! See also `token`, which defines tokens.
 
-use crate::token::Token;
+use crate::token::{REDISSON_PREFIX, Token};
 
 /// Returns a token in the format of an owner.
 pub(crate) fn written(token: Token) -> String {
     let (process, counter) = token.numbers();
     let (first, second, third) = (process >> 52, process >> 40 & 0xfff, process & 0xff_ffff_ffff);
-    format!("{FAMILY}8{first:03x}-8{second:03x}-00{third:010x}:{counter}")
+    format!("{REDISSON_PREFIX}8{first:03x}-8{second:03x}-00{third:010x}:{counter}")
 }
 
 /// Parses an owner. Returns `None` for an owner of another client.
 pub(crate) fn parse(text: &str) -> Option<Token> {
     let (uuid, counter) = text.split_once(':')?;
-    let digits = uuid.strip_prefix(FAMILY)?.replace('-', "");
+    let digits = uuid.strip_prefix(REDISSON_PREFIX)?.replace('-', "");
     let number = |from: usize, to: usize| u64::from_str_radix(digits.get(from..to)?, 16).ok();
     let process = number(1, 4)? << 52 | number(5, 8)? << 40 | number(10, 20)?;
     // Only the exact form that `written` produces is accepted.
     Token::of_numbers(process, counter.parse().ok()?).filter(|token| written(*token) == text)
 }
-
-/// The prefix of every owner of dlock. Redisson's UUIDs are of version 4 and never start with it.
-pub(in crate::backend::redis) const FAMILY: &str = "646c6f63-6b31-";
 
 #[cfg(test)]
 mod tests {

@@ -5,11 +5,12 @@
 
 use redis::{Pipeline, Value};
 
-use crate::backend::redis::encoding::codec::{self, Redacted};
-use crate::backend::redis::node::connect_target::ConnectTarget;
-use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::cluster::MAX_PRIMARIES;
 use crate::backend::redis::topology::cluster::slot_map::Slot;
+use crate::backend::redis::transport::address::Address;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::error_kind;
+use crate::backend::redis::transport::redacted::Redacted;
 use crate::protocol::command::{Failure, FailureKind};
 
 /// The cluster as seen by one of its servers.
@@ -65,7 +66,7 @@ impl ClusterView {
             return Err(Failure::new(FailureKind::Lasting, format!("redis at {server} {problem}")));
         }
         let [info, Value::Array(entries)] = answers else { return Err(unexpected()) };
-        let info = codec::text(info).ok_or_else(unexpected)?;
+        let info = error_kind::text(info).ok_or_else(unexpected)?;
         let is_up = info.lines().any(|line| line.trim_end() == "cluster_state:ok");
         let (mut ranges, mut replicas) = (Vec::new(), Vec::new());
         for entry in entries {
@@ -165,7 +166,7 @@ pub(super) fn agreed(views: &[ClusterView]) -> Vec<Option<&Address>> {
 fn address(value: &Value, asked: &Address) -> Option<Address> {
     let Value::Array(words) = value else { return None };
     let [host, Value::Int(port), ..] = words.as_slice() else { return None };
-    let host = codec::text(host).filter(|host| !matches!(*host, "" | "?")).unwrap_or(&asked.host);
+    let host = error_kind::text(host).filter(|host| !matches!(*host, "" | "?")).unwrap_or(&asked.host);
     Address::parse(host, &port.to_string())
 }
 

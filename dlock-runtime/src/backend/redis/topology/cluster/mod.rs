@@ -38,11 +38,9 @@ use tokio::task::JoinSet;
 use crate::backend::Request;
 use crate::backend::redis::encoding::{codec, redisson};
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{EngineSink, ReplySink as _};
 use crate::backend::redis::topology::LoadHint;
-use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::cluster::initial_lookup::InitialLookup;
 use crate::backend::redis::topology::cluster::primary::{Primary, PrimaryReplySink, WaitingForConnection};
 use crate::backend::redis::topology::cluster::redirects::RedirectedRequest;
@@ -50,6 +48,8 @@ use crate::backend::redis::topology::cluster::slot_map::{Slot, SlotMap};
 use crate::backend::redis::topology::cluster::slot_migration::MigrationBarrier;
 use crate::backend::redis::topology::discovery::Discovery;
 use crate::backend::redis::topology::send_queue::{FanOut, SendQueue};
+use crate::backend::redis::transport::address::Address;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::config::cluster::ClusterEndpoint;
@@ -60,13 +60,14 @@ use crate::key::Name;
 use crate::layout::Layout;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::sync::lock;
-use crate::token::ProcessId;
+use crate::token::{Jitter, ProcessId};
 
 /// The primaries of a cluster.
 pub(crate) struct Cluster {
     /// A reference to itself for the objects that it creates.
     me: Weak<Self>,
     engine: EngineSink,
+    jitter: Jitter,
     process: ProcessId,
     settings: Settings,
     /// The servers to query first.
@@ -184,6 +185,7 @@ impl Cluster {
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             engine,
+            jitter: Jitter::of(process),
             process,
             settings: settings.clone(),
             seeds,
@@ -199,13 +201,8 @@ impl Cluster {
     }
 
     /// Routes requests to the primaries of their slots, or answers them if they cannot be sent.
-    /// Also sends what other threads have queued.
     pub(crate) fn take(&self, requests: Vec<Request>) {
-        if requests.is_empty() {
-            self.send();
-        } else {
-            self.route(|_| requests);
-        }
+        self.route(|_| requests);
     }
 
     /// Routes the requests that `out` takes from the state to the primaries of their slots.
@@ -317,7 +314,7 @@ impl Cluster {
     }
 
     /// Sends what is queued, unless another thread is sending.
-    fn send(&self) {
+    pub(crate) fn send(&self) {
         self.outgoing.send(&self.engine.shared, |leaving| match leaving {
             QueuedSend::Requests(fan) => {
                 for (Destination { member, history }, requests) in fan {
@@ -418,7 +415,7 @@ impl Cluster {
         let node = Node::new(
             Discovery::Primary(Arc::clone(&route)),
             Arc::clone(&self.engine.shared),
-            Weak::clone(&self.engine.engine),
+            self.engine.events.clone(),
             sink,
             self.process,
             &self.settings,
@@ -493,11 +490,12 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::backend::EventReceiver;
     use crate::token::TokenSource;
 
     #[tokio::test]
     async fn primaries_of_an_ended_run_are_dropped_before_the_next() {
-        let engine = EngineSink { shared: Arc::default(), engine: Weak::new() };
+        let engine = EngineSink { shared: Arc::default(), events: EventReceiver::default() };
         let seeds = ClusterEndpoint { servers: Vec::new(), access: NodeSpec::default() };
         let process = TokenSource::of_process(1).process();
         let cluster =

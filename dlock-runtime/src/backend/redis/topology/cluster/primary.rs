@@ -17,14 +17,14 @@ use tokio::task::AbortHandle;
 
 use crate::backend::Request;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{RedirectHandler, ReplySink};
-use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::cluster::Cluster;
 use crate::backend::redis::topology::cluster::redirects::Redirect;
 use crate::backend::redis::topology::cluster::slot_map::Slot;
+use crate::backend::redis::transport::address::Address;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::clock::boot_time;
 use crate::key::Name;
 use crate::protocol::command::Reply;
@@ -168,7 +168,7 @@ impl ReplySink for PrimaryReplySink {
         }
     }
 
-    fn on_key_event(&self, key: &Name) {
+    fn on_key_event(&self, key: Option<&Name>) {
         if let Some(cluster) = self.cluster.upgrade() {
             cluster.engine.on_key_event(key);
         }

@@ -5,10 +5,10 @@
 
 use futures_util::future::join_all;
 
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::probe::session::{ProbeSession, ProbeTimeout};
-use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::cluster::cluster_view::{self, ClusterView};
+use crate::backend::redis::transport::address::Address;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::doctor::facts::{Read, Seed};
 
 /// The replies of the servers.

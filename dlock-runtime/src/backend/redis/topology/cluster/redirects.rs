@@ -17,11 +17,11 @@ use redis::Value;
 
 use crate::backend::Request;
 use crate::backend::redis::node::pipeline::RouteHistory;
-use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::cluster::primary::Primary;
 use crate::backend::redis::topology::cluster::slot_map::Slot;
 use crate::backend::redis::topology::cluster::slot_migration::OwnershipSource;
 use crate::backend::redis::topology::cluster::{Cluster, ClusterState, RoutingDecision};
+use crate::backend::redis::transport::address::Address;
 use crate::clock::boot_time;
 use crate::key::Name;
 use crate::protocol::command::FailureKind;

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::topology::cluster::cluster_view::{self, ClusterView};
 use crate::backend::redis::topology::cluster::initial_lookup::InitialLookup;
 use crate::backend::redis::topology::cluster::primary::Primary;
 use crate::backend::redis::topology::cluster::slot_map::Slot;
 use crate::backend::redis::topology::cluster::slot_migration::OwnershipSource;
 use crate::backend::redis::topology::cluster::{Cluster, first_to_report};
+use crate::backend::redis::transport::backoff::Backoff;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
 
@@ -50,7 +50,7 @@ impl Cluster {
 
     /// Looks for the primaries until they are found, after a lazy start.
     pub(super) async fn look_up(&self) {
-        let mut backoff = Backoff::new(&self.engine.engine);
+        let mut backoff = Backoff::new(&self.jitter);
         loop {
             let failure = match tokio::time::timeout(self.longest_lookup(), self.find()).await {
                 Ok(Ok(())) => break,

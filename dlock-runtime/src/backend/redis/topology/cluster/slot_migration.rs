@@ -7,10 +7,10 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
-use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::cluster::primary::Primary;
 use crate::backend::redis::topology::cluster::slot_map::Slot;
 use crate::backend::redis::topology::cluster::{Cluster, ClusterState, QueuedSend};
+use crate::backend::redis::transport::address::Address;
 use crate::sync::lock;
 
 /// The source of an ownership change.
@@ -134,6 +134,7 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
+    use crate::backend::EventReceiver;
     use crate::backend::redis::command_queue::CommandQueue;
     use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::{FakeServer, acquire};
@@ -149,7 +150,7 @@ mod tests {
 
     fn cluster() -> Arc<Cluster> {
         let seeds = ClusterEndpoint { servers: Vec::new(), access: NodeSpec::default() };
-        let sink = EngineSink { shared: Arc::new(CommandQueue::default()), engine: Weak::new() };
+        let sink = EngineSink { shared: Arc::new(CommandQueue::default()), events: EventReceiver::default() };
         let process = TokenSource::of_process(1).process();
         let mut settings = Settings::default();
         settings.rules.tracking = false;
@@ -191,7 +192,7 @@ mod tests {
             running.spawn(async move {
                 loop {
                     driven.engine.shared.wake.notified().await;
-                    driven.take(Vec::new()); // like the driver, for a long queue
+                    driven.send(); // like the driver, for a long queue
                 }
             });
             Self { cluster, addresses, servers, asked, running }

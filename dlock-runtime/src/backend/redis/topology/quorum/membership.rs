@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::backend::redis::node::connect_target::ConnectTarget;
-use crate::backend::redis::node::connection::Connection;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::connection::Connection;
 use crate::clock::boot_time;
 use crate::protocol::command::{Command, Failure, FailureKind};
 use crate::protocol::deadline::BootInstant;

@@ -33,7 +33,6 @@ use tokio::task::{JoinError, JoinSet};
 use crate::backend::Request;
 use crate::backend::redis::cleanup::CleanupQueue;
 use crate::backend::redis::node::Node;
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{EngineSink, ReplySink};
@@ -42,6 +41,7 @@ use crate::backend::redis::topology::discovery::Discovery;
 use crate::backend::redis::topology::quorum::membership::{MemberIndex, Membership};
 use crate::backend::redis::topology::quorum::operations::QuorumOperations;
 use crate::backend::redis::topology::send_queue::{self, SendQueue};
+use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::config::quorum::QuorumEndpoint;
@@ -52,7 +52,7 @@ use crate::protocol::command::{Command, Failure, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::quorum::{FollowUp, majority};
 use crate::sync::lock;
-use crate::token::{ProcessId, Token};
+use crate::token::{Jitter, ProcessId, Token};
 
 /// The servers of a quorum.
 pub(crate) struct Quorum {
@@ -62,6 +62,7 @@ pub(crate) struct Quorum {
     operations: Mutex<QuorumOperations>,
     /// Requests that were decided under the lock of `operations` and are not sent yet.
     outgoing: SendQueue<QuorumFanOut>,
+    jitter: Jitter,
 }
 
 /// Requests by server index.
@@ -94,7 +95,7 @@ impl Quorum {
                 let node = Node::new(
                     Discovery::Quorum(route, place),
                     Arc::clone(&shared),
-                    Weak::clone(&sink.engine),
+                    sink.events.clone(),
                     Arc::new(replies),
                     process,
                     settings,
@@ -104,7 +105,8 @@ impl Quorum {
             let voters: Vec<_> = routes.into_iter().enumerate().map(voter).collect();
             let (membership, operations, outgoing) =
                 (Arc::clone(&membership), Mutex::default(), SendQueue::default());
-            Self { sink, voters, membership, operations, outgoing }
+            let jitter = Jitter::of(process);
+            Self { sink, voters, membership, operations, outgoing, jitter }
         });
         let _ = shared
             .cleanup_of_servers
@@ -206,7 +208,7 @@ impl Quorum {
     }
 
     /// Sends the queued requests, unless another thread is sending.
-    fn send(&self) {
+    pub(crate) fn send(&self) {
         self.outgoing.send(&self.sink.shared, |fan| {
             for (server, asked) in fan {
                 if let Some(voter) = self.voters.get(server) {
@@ -302,7 +304,7 @@ impl ReplySink for Votes {
     /// A grant of one server proves nothing.
     fn on_grant(&self, _grant: GrantMessage) {}
 
-    fn on_key_event(&self, key: &Name) {
+    fn on_key_event(&self, key: Option<&Name>) {
         if let Some(quorum) = self.quorum.upgrade() {
             quorum.sink.on_key_event(key);
         }

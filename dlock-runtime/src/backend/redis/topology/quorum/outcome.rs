@@ -32,16 +32,10 @@ impl Quorum {
         match reply {
             Reply::NotQueued { ttl: Some(Duration::ZERO) } => {
                 let longest = round_trip.saturating_mul(4).clamp(SHORTEST_SPREAD, LONGEST_SPREAD);
-                Reply::NotQueued { ttl: Some(self.draw(longest)) }
+                Reply::NotQueued { ttl: Some(self.jitter.up_to(longest)) }
             }
             reply => reply,
         }
-    }
-
-    /// Returns a random duration of at most `longest`.
-    fn draw(&self, longest: Duration) -> Duration {
-        let draw = self.sink.engine.upgrade().map_or(0, |engine| engine.tokens.draw());
-        longest.mul_f64(f64::from(draw) / f64::from(u32::MAX))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Decides which server is the primary if sentinels disagree.
 
-use crate::backend::redis::topology::address::Address;
+use crate::backend::redis::transport::address::Address;
 
 /// The known addresses of the primary.
 #[derive(Debug, Default)]

@@ -16,26 +16,26 @@ mod probe;
 mod replies;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
-use crate::backend::redis::node::backoff::Backoff;
-use crate::backend::redis::node::connect_target::ConnectTarget;
-use crate::backend::redis::node::keepalive::Keepalive;
-use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::sentinel::consensus::{PrimaryVote, SentinelReport};
 use crate::backend::redis::topology::sentinel::replies::SwitchMaster;
+use crate::backend::redis::transport::address::Address;
+use crate::backend::redis::transport::backoff::Backoff;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::keepalive::Keepalive;
 use crate::config::Settings;
 use crate::config::node_spec::NodeSpec;
 use crate::config::sentinel::SentinelEndpoint;
-use crate::engine::Engine;
 use crate::error::Result as Outcome;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
+use crate::token::Jitter;
 
 /// The sentinels of one primary.
 pub(crate) struct Sentinels {
@@ -108,13 +108,13 @@ impl Sentinels {
     }
 
     /// Subscribes to every sentinel, forever.
-    pub(crate) async fn watch(&self, engine: &Weak<Engine>) {
-        let watching = self.routes.iter().map(|sentinel| self.listen_to(sentinel, engine));
+    pub(crate) async fn watch(&self, jitter: &Jitter) {
+        let watching = self.routes.iter().map(|sentinel| self.listen_to(sentinel, jitter));
         watching.collect::<FuturesUnordered<_>>().collect::<()>().await;
     }
 
-    async fn listen_to(&self, sentinel: &ConnectTarget, engine: &Weak<Engine>) {
-        let mut backoff = Backoff::new(engine);
+    async fn listen_to(&self, sentinel: &ConnectTarget, jitter: &Jitter) {
+        let mut backoff = Backoff::new(jitter);
         loop {
             let mut worked = Duration::ZERO;
             if let Ok(mut subscriber) = sentinel.subscribe(SWITCHES).await {
@@ -207,7 +207,7 @@ const SWITCHES: &str = "+switch-master";
 /// Parses a value as the address of the primary.
 #[cfg(any(test, fuzzing))]
 pub(super) fn read_value(value: &redis::Value) {
-    let _ = replies::master(value, "shop", &crate::backend::redis::encoding::codec::Redacted::new("h:1"));
+    let _ = replies::master(value, "shop", &crate::backend::redis::transport::redacted::Redacted::new("h:1"));
 }
 
 /// Parses a message as a switch of primaries.

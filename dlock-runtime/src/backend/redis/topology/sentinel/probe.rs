@@ -5,12 +5,12 @@
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
-use crate::backend::redis::encoding::codec;
-use crate::backend::redis::node::connect_target::ConnectTarget;
 use crate::backend::redis::probe::session::{ProbeSession, ProbeTimeout};
-use crate::backend::redis::topology::address::Address;
 use crate::backend::redis::topology::sentinel::Sentinels;
 use crate::backend::redis::topology::sentinel::replies;
+use crate::backend::redis::transport::address::Address;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::error_kind;
 use crate::doctor::facts::{Read, Sentinel};
 
 /// The replies of all sentinels.
@@ -109,15 +109,16 @@ fn of_list(answer: Value) -> Vec<Address> {
 
 /// Reads a field of a reply that is a list of names and values, or a map.
 fn field(answer: &Value, name: &str) -> Option<String> {
-    let text = |value: &Value| codec::text(value).map(str::to_owned);
+    let text = |value: &Value| error_kind::text(value).map(str::to_owned);
     match answer {
         Value::Array(row) => row.chunks_exact(2).find_map(|pair| match pair {
-            [key, value] if codec::text(key) == Some(name) => text(value),
+            [key, value] if error_kind::text(key) == Some(name) => text(value),
             _ => None,
         }),
-        Value::Map(pairs) => {
-            pairs.iter().find(|(key, _)| codec::text(key) == Some(name)).and_then(|(_, value)| text(value))
-        }
+        Value::Map(pairs) => pairs
+            .iter()
+            .find(|(key, _)| error_kind::text(key) == Some(name))
+            .and_then(|(_, value)| text(value)),
         _ => None,
     }
 }

@@ -2,8 +2,9 @@
 
 use redis::Value;
 
-use crate::backend::redis::encoding::codec::{Redacted, text};
-use crate::backend::redis::topology::address::Address;
+use crate::backend::redis::transport::address::Address;
+use crate::backend::redis::transport::error_kind::text;
+use crate::backend::redis::transport::redacted::Redacted;
 use crate::protocol::command::{Failure, FailureKind};
 
 /// A completed failover.

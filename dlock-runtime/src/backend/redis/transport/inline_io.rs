@@ -26,8 +26,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::backend::redis::node::movable_stream::Relocation;
 use crate::backend::redis::runtimes::{Movable, Runtimes};
+use crate::backend::redis::transport::movable_stream::Relocation;
 use crate::fork::in_one_process;
 use crate::sync::lock;
 use crate::telemetry;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use tokio::task::AbortHandle;
 
-use crate::backend::redis::node::inbound::Inbound;
+use crate::backend::redis::transport::inbound::Inbound;
 
 /// A connection. It ends with its last clone, unless an `InlineDriver` drives it.
 #[derive(Clone)]

@@ -6,7 +6,7 @@
 //! | `SCRIPT LOAD` | each script is sent as text, with `EVAL` |
 //! | `EVAL` | none: the connection is refused, as locks need it |
 //!
-//! A command is missing if the server replies with an error that [`codec::is_forbidden`]
+//! A command is missing if the server replies with an error that [`error_kind::is_forbidden`]
 //! recognizes, or if it closes the connection on the command. A network that fails at that time
 //! looks the same, so a closed connection is evidence only if the server replies to another command
 //! afterwards, or closes the connection twice in a row.
@@ -14,16 +14,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redis::{RedisError, Value};
+use redis::{Pipeline, RedisError, Value};
 
-use crate::backend::redis::encoding::LockEncoding;
-use crate::backend::redis::encoding::codec;
-use crate::backend::redis::encoding::scripts::Loaded;
-use crate::backend::redis::node::connect_target::{ConnectTarget, NewConnection};
-use crate::backend::redis::node::connection::Connection;
-use crate::backend::redis::node::inbound::Inbound;
 use crate::backend::redis::runtimes::Runtimes;
-use crate::protocol::command::{Failure, FailureKind};
+use crate::backend::redis::transport::connect_target::{ConnectTarget, NewConnection};
+use crate::backend::redis::transport::connection::Connection;
+use crate::backend::redis::transport::error_kind;
+use crate::backend::redis::transport::inbound::Inbound;
+use crate::protocol::failure::{Failure, FailureKind};
 use crate::telemetry;
 
 /// The commands that a server is known to lack.
@@ -45,10 +43,10 @@ impl CommandFallbacks {
 }
 
 impl ConnectTarget {
-    /// Opens a connection for commands, and loads the scripts of `layout`.
+    /// Opens a connection for commands, and loads `scripts`.
     pub(crate) async fn connect(
         &self,
-        layout: LockEncoding,
+        scripts: &[&str],
         runtimes: &Arc<Runtimes>,
     ) -> Result<NewConnection, Failure> {
         if self.fallbacks.lacks_script_load.load(Ordering::Relaxed) {
@@ -57,7 +55,7 @@ impl ConnectTarget {
         let sets_info = self.fallbacks.can_set_info();
         let (untimed, driver) = self.open_for_commands(runtimes).await?;
         let mut timed = self.timed(&untimed);
-        let load = Loaded::load(layout);
+        let load = load(scripts);
         let answers = match timed.send_packed_commands(&load, 0, load.len()).await {
             Ok(answers) => answers,
             Err(error) if is_closed_by_command(&error, timed.inbound()) => {
@@ -72,7 +70,7 @@ impl ConnectTarget {
         };
         self.on_first_reply(sets_info);
         self.fallbacks.closed_on_script_load.store(false, Ordering::Relaxed);
-        if let Some(refusal) = answers.iter().find(|answer| codec::is_forbidden(answer)) {
+        if let Some(refusal) = answers.iter().find(|answer| error_kind::is_forbidden(answer)) {
             self.check_eval(&mut timed).await?;
             self.mark_lacking_script_load(&self.error_text(refusal));
             return Ok(NewConnection { timed, untimed, scripts: None, driver });
@@ -86,11 +84,11 @@ impl ConnectTarget {
                 _ => {}
             }
         }
-        let hashes = hashes.try_into().map_err(|_| {
+        if hashes.len() != scripts.len() {
             let reason = format!("redis at {} did not load the scripts of locks", self.shown);
-            Failure::new(FailureKind::Passing, reason)
-        })?;
-        Ok(NewConnection { timed, untimed, scripts: Some(Loaded::new(hashes)), driver })
+            return Err(Failure::new(FailureKind::Passing, reason));
+        }
+        Ok(NewConnection { timed, untimed, scripts: Some(hashes), driver })
     }
 
     /// Opens a connection for commands to a server that has no `SCRIPT LOAD`.
@@ -108,10 +106,12 @@ impl ConnectTarget {
         let mut eval = redis::cmd("EVAL");
         eval.arg("return 1").arg(1).arg(&self.probe_key);
         match connection.send_packed_command(&eval).await {
-            Ok(refusal) if codec::is_forbidden(&refusal) => {
+            Ok(refusal) if error_kind::is_forbidden(&refusal) => {
                 Err(self.eval_failure(&refusal, connection).await)
             }
-            Ok(Value::ServerError(error)) if codec::is_out_of_service(&Value::ServerError(error.clone())) => {
+            Ok(Value::ServerError(error))
+                if error_kind::is_out_of_service(&Value::ServerError(error.clone())) =>
+            {
                 Err(self.failure(error.into()))
             }
             Ok(_) => Ok(()),
@@ -128,7 +128,7 @@ impl ConnectTarget {
     async fn eval_failure(&self, refusal: &Value, connection: &mut Connection) -> Failure {
         let role = connection.send_packed_command(&redis::cmd("ROLE")).await;
         if let Ok(Value::Array(fields)) = role
-            && fields.first().and_then(codec::text) == Some("sentinel")
+            && fields.first().and_then(error_kind::text) == Some("sentinel")
         {
             let reason = format!(
                 "redis at {} is a sentinel: write `redis+sentinel://host,host,host/master-name`",
@@ -193,6 +193,15 @@ impl ConnectTarget {
             _ => String::new(),
         }
     }
+}
+
+/// Returns the commands that load scripts.
+pub(crate) fn load(scripts: &[&str]) -> Pipeline {
+    let mut pipeline = redis::pipe();
+    for source in scripts {
+        pipeline.cmd("SCRIPT").arg("LOAD").arg(*source);
+    }
+    pipeline
 }
 
 /// Returns `true` if the server closed a connection that it had accepted, and did not say why: the

@@ -6,11 +6,11 @@ use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
 use redis::{Msg, ProtocolVersion, Value};
 
-use crate::backend::redis::node::connect_target::ConnectTarget;
-use crate::backend::redis::node::inbound::{Content, Inbound};
-use crate::backend::redis::node::keepalive::{Keepalive, PONG_TIMEOUT};
-use crate::backend::redis::node::stream;
-use crate::protocol::command::{Failure, FailureKind};
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::inbound::{Content, Inbound};
+use crate::backend::redis::transport::keepalive::{Keepalive, PONG_TIMEOUT};
+use crate::backend::redis::transport::stream;
+use crate::protocol::failure::{Failure, FailureKind};
 use crate::sync::lock;
 
 /// A pub/sub connection.

@@ -11,24 +11,23 @@ use redis::{
 };
 use tokio::sync::mpsc::unbounded_channel;
 
-use crate::backend::redis::encoding::codec::Redacted;
-use crate::backend::redis::encoding::scripts::Loaded;
-use crate::backend::redis::node::command_fallbacks::{CommandFallbacks, is_closed_by_command};
-use crate::backend::redis::node::connection::Connection;
-use crate::backend::redis::node::inbound::{Content, Inbound, Pushes};
-use crate::backend::redis::node::inline_io::InlineDriver;
-use crate::backend::redis::node::movable_stream::Relocation;
-use crate::backend::redis::node::sharded_subscriber::ShardSubscriber;
-use crate::backend::redis::node::stream::{self, Dialer};
-#[cfg(feature = "tls")]
-use crate::backend::redis::node::tls::TlsConnector;
 use crate::backend::redis::runtimes::Runtimes;
-use crate::backend::redis::topology::address::Address;
+use crate::backend::redis::transport::address::Address;
+use crate::backend::redis::transport::command_fallbacks::{CommandFallbacks, is_closed_by_command};
+use crate::backend::redis::transport::connection::Connection;
+use crate::backend::redis::transport::inbound::{Content, Inbound, Pushes};
+use crate::backend::redis::transport::inline_io::InlineDriver;
+use crate::backend::redis::transport::movable_stream::Relocation;
+use crate::backend::redis::transport::redacted::Redacted;
+use crate::backend::redis::transport::sharded_subscriber::ShardSubscriber;
+use crate::backend::redis::transport::stream::{self, Dialer};
+#[cfg(feature = "tls")]
+use crate::backend::redis::transport::tls::TlsConnector;
 use crate::config::node_spec::NodeSpec;
 use crate::config::{Settings, config};
 use crate::credentials::CredentialsProvider;
 use crate::error::Error;
-use crate::protocol::command::{Failure, FailureKind};
+use crate::protocol::failure::{Failure, FailureKind};
 
 /// A server, and how to connect to it.
 #[derive(Debug)]
@@ -284,7 +283,7 @@ pub(crate) struct NewConnection {
     /// The same connection, without a timeout for replies.
     pub(crate) untimed: Connection,
     /// The hashes of the scripts; `None` if the server has no `SCRIPT LOAD`.
-    pub(crate) scripts: Option<Loaded>,
+    pub(crate) scripts: Option<Vec<String>>,
     /// The driver, which callers poll.
     pub(crate) driver: InlineDriver,
 }

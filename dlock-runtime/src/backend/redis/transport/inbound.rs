@@ -21,8 +21,10 @@ use redis::{PushInfo, PushKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::backend::redis::encoding::codec::Redacted;
-use crate::backend::redis::node::framing::{FramedReply, Framing, Rejected, ReplyLimits, Size, Violation};
+use crate::backend::redis::transport::framing::{
+    FramedReply, Framing, Rejected, ReplyLimits, Size, Violation,
+};
+use crate::backend::redis::transport::redacted::Redacted;
 use crate::sync::lock;
 use crate::telemetry;
 

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 
 use redis::RedisError;
 
-use crate::backend::redis::node::connect_target::ConnectTarget;
-use crate::backend::redis::node::framing::Violation;
-use crate::backend::redis::node::inbound::Inbound;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::framing::Violation;
+use crate::backend::redis::transport::inbound::Inbound;
 #[cfg(feature = "tls")]
-use crate::backend::redis::node::tls;
-use crate::protocol::command::{Failure, FailureKind};
+use crate::backend::redis::transport::tls;
+use crate::protocol::failure::{Failure, FailureKind};
 
 impl ConnectTarget {
     /// Returns `true` if the server has ever replied as a Redis server does.

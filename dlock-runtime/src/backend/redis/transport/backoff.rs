@@ -1,20 +1,19 @@
 //! The delay before the next attempt to connect: 10 ms, doubling to 1 s, with jitter, without end.
 
-use std::sync::Weak;
 use std::time::Duration;
 
-use crate::engine::Engine;
+use crate::token::Jitter;
 
 /// The number of consecutive failures, which sets the next delay.
-pub(crate) struct Backoff {
-    engine: Weak<Engine>,
+pub(crate) struct Backoff<'a> {
+    jitter: &'a Jitter,
     failures: u32,
 }
 
-impl Backoff {
-    /// Creates a backoff without failures. `engine` is the source of jitter.
-    pub(crate) fn new(engine: &Weak<Engine>) -> Self {
-        Self { engine: Weak::clone(engine), failures: 0 }
+impl<'a> Backoff<'a> {
+    /// Creates a backoff without failures.
+    pub(crate) fn new(jitter: &'a Jitter) -> Self {
+        Self { jitter, failures: 0 }
     }
 
     /// Waits before the next attempt. `worked` is how long the last connection was of use.
@@ -29,8 +28,7 @@ impl Backoff {
     /// Subtracts up to half at random, so that the clients of a fleet do not reconnect all at once.
     fn delay(&self) -> Duration {
         let longest = Duration::from_millis(10).saturating_mul(1 << self.failures.min(7)).min(LONGEST);
-        let draw = self.engine.upgrade().map_or(0, |engine| engine.tokens.draw());
-        longest.mul_f64(0.5 + 0.5 * f64::from(draw) / f64::from(u32::MAX))
+        longest / 2 + self.jitter.up_to(longest / 2)
     }
 }
 

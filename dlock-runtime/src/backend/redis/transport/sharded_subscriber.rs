@@ -5,9 +5,9 @@
 
 use redis::{Pipeline, PushInfo, PushKind, Value};
 
-use crate::backend::redis::node::connection::Connection;
-use crate::backend::redis::node::inbound::Pushes;
-use crate::backend::redis::node::keepalive::Keepalive;
+use crate::backend::redis::transport::connection::Connection;
+use crate::backend::redis::transport::inbound::Pushes;
+use crate::backend::redis::transport::keepalive::Keepalive;
 
 /// A connection for sharded pub/sub.
 pub(crate) struct ShardSubscriber {

@@ -14,16 +14,16 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::time::error::Elapsed;
 
-use crate::backend::redis::node::connection::Connection;
-#[cfg(feature = "tls")]
-use crate::backend::redis::node::inbound::FirstBytes;
-use crate::backend::redis::node::inbound::{Inbound, InboundStream};
-use crate::backend::redis::node::inline_io::InlineDriver;
-use crate::backend::redis::node::movable_stream::{MovableStream, Relocation};
-use crate::backend::redis::node::resolve::resolve;
-#[cfg(feature = "tls")]
-use crate::backend::redis::node::tls::TlsConnector;
 use crate::backend::redis::runtimes::Runtimes;
+use crate::backend::redis::transport::connection::Connection;
+#[cfg(feature = "tls")]
+use crate::backend::redis::transport::inbound::FirstBytes;
+use crate::backend::redis::transport::inbound::{Inbound, InboundStream};
+use crate::backend::redis::transport::inline_io::InlineDriver;
+use crate::backend::redis::transport::movable_stream::{MovableStream, Relocation};
+use crate::backend::redis::transport::resolve::resolve;
+#[cfg(feature = "tls")]
+use crate::backend::redis::transport::tls::TlsConnector;
 use crate::fork::{InOneProcess, in_one_process};
 
 /// Opens one connection.

@@ -28,13 +28,13 @@ use rustls::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::client::TlsStream;
 
-use crate::backend::redis::encoding::codec::Redacted;
+use crate::backend::redis::transport::redacted::Redacted;
 use crate::config::certificate_reader::CurrentFile;
 use crate::config::certificates::{Certificates, Pem};
 use crate::config::config;
 use crate::config::node_spec::{Announcer, NodeSpec, is_address};
 use crate::error::Error;
-use crate::protocol::command::{Failure, FailureKind};
+use crate::protocol::failure::{Failure, FailureKind};
 
 /// The TLS configuration for one server.
 #[derive(Debug)]

@@ -1,0 +1,109 @@
+//! What events leave to do once nothing is locked: tasks to wake, replies to deliver.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+use smallvec::SmallVec;
+
+use crate::backend::completion::Completion;
+use crate::protocol::command::Reply;
+use crate::protocol::deadline::BootInstant;
+
+/// Effects to run once no lock is held.
+#[derive(Default)]
+#[must_use = "tasks that are not woken sleep forever"]
+pub(crate) struct EventEffects {
+    /// Inline for the task that releases and the next one: a hand-off allocates nothing while the
+    /// key is locked.
+    wake: SmallVec<[Waker; 2]>,
+    answers: SmallVec<[(Completion, Reply, BootInstant); 1]>,
+    /// The waker of a call that releases while it is polled. It is only dropped, with nothing
+    /// locked: a waker may be the last reference to a task.
+    discarded: Option<Waker>,
+    has_requests: bool,
+}
+
+impl EventEffects {
+    /// Adds tasks to wake.
+    pub(crate) fn wake_later(&mut self, wakers: impl IntoIterator<Item = Waker>) {
+        self.wake.extend(wakers);
+    }
+
+    /// Takes a waker that need not be woken.
+    pub(crate) fn discard_waker(&mut self, waker: Option<Waker>) {
+        self.discarded = waker;
+    }
+
+    /// Adds a reply that arrived at `now`.
+    pub(crate) fn answer(&mut self, to: Completion, reply: Reply, now: BootInstant) {
+        self.answers.push((to, reply, now));
+    }
+
+    /// Records that a request was submitted.
+    pub(crate) fn note_request(&mut self) {
+        self.has_requests = true;
+    }
+
+    /// Returns `true` if requests were submitted since the last call. The backend must be flushed.
+    pub(crate) fn has_requests(&mut self) -> bool {
+        std::mem::take(&mut self.has_requests)
+    }
+
+    /// Delivers the replies and wakes the tasks.
+    ///
+    /// Wakers and subscribers are foreign code: if one panics, the others are still woken.
+    pub(crate) fn run(mut self) {
+        self.run_all();
+    }
+
+    /// Like [`run`](Self::run), without the cost of a move.
+    pub(crate) fn run_all(&mut self) {
+        self.answers
+            .drain(..)
+            .for_each(|(completion, reply, now)| guarded(|| completion.complete(reply, now)));
+        self.wake.drain(..).for_each(|waker| guarded(|| waker.wake()));
+    }
+}
+
+/// Calls foreign code, which may panic.
+fn guarded(call: impl FnOnce()) {
+    drop(catch_unwind(AssertUnwindSafe(call)));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    /// Counts how often it is woken, and then panics if `panics` is set.
+    #[derive(Default)]
+    struct CountingWaker {
+        woken: AtomicUsize,
+        panics: bool,
+    }
+
+    impl Wake for CountingWaker {
+        fn wake(self: Arc<Self>) {
+            self.woken.fetch_add(1, Ordering::SeqCst);
+            assert!(!self.panics, "this panic is part of the test");
+        }
+    }
+
+    #[test]
+    fn all_tasks_are_woken_if_one_waker_panics() {
+        for at in 0..4 {
+            let counters: Vec<_> = (0..4)
+                .map(|of| Arc::new(CountingWaker { panics: of == at, ..CountingWaker::default() }))
+                .collect();
+            let mut effects = EventEffects::default();
+
+            effects.wake_later(counters.iter().cloned().map(Waker::from));
+            effects.run();
+
+            assert!(counters.iter().all(|counter| counter.woken.load(Ordering::SeqCst) == 1), "{at}");
+        }
+    }
+}

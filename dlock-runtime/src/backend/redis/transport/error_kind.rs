@@ -1,0 +1,119 @@
+//! What an error reply of a server means, by its code and its text.
+
+use redis::{ServerError, Value};
+
+/// Returns the text of a reply.
+pub(crate) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Returns `true` if the server does not know the script, so nothing ran.
+pub(crate) fn is_unknown_script(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
+}
+
+/// Returns `true` if the user may not run the command. Hosted services rename or remove commands;
+/// such a command is unknown to the server.
+pub(crate) fn is_forbidden(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if forbids(error))
+}
+
+pub(crate) fn forbids(error: &ServerError) -> bool {
+    let words =
+        ["nknown command", "nknown Redis command", "permission", "user executing the script", "ACL failure"];
+    has_code(error, "NOPERM")
+        || unknown_command(error).is_some()
+        || error.details().is_some_and(|text| words.iter().any(|words| text.contains(words)))
+}
+
+/// Returns `true` if the server cannot be used at all now: another server is needed, or it must
+/// recover.
+pub(crate) fn is_out_of_service(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    ["READONLY", "LOADING", "MASTERDOWN", "NOAUTH"].iter().any(|code| has_code(error, code))
+}
+
+/// Returns what to do about an error, if the server's text does not say it. Empty if the cause is
+/// unknown.
+pub(super) fn hint(error: &ServerError) -> String {
+    if matches!(error.code(), "MOVED" | "ASK") {
+        "; it is part of a cluster: write `redis+cluster://host:port`".to_owned()
+    } else if has_code(error, "READONLY") {
+        "; it is a replica: name the primary, or the sentinels with `redis+sentinel://host,host,host/master-name`".to_owned()
+    } else if let Some(command) = unknown_command(error) {
+        match &*command {
+            "WAIT" => "; this service has no `WAIT`: leave out `replica_acks`".to_owned(),
+            "ROLE" => "; this service has no `ROLE`, which distinguishes a primary from a replica: write `redis://host:port`, \
+                       without sentinels and cluster"
+                .to_owned(),
+            command => format!("; this service has no `{command}`, which locks need"),
+        }
+    } else if is_lacking(error) {
+        "; this service lacks a command that locks need; `dlock doctor` names it".to_owned()
+    } else if forbids(error) && error.details().is_some_and(|text| text.contains("'wait'")) {
+        "; allow it `+wait`, or leave out `replica_acks`".to_owned()
+    } else if forbids(error) {
+        "; `dlock doctor` says what to allow".to_owned()
+    } else {
+        String::new()
+    }
+}
+
+/// Returns the name, in capitals, of the command that the server does not know, if it names one.
+fn unknown_command(error: &ServerError) -> Option<String> {
+    let text = format!("{} {}", error.code(), error.details().unwrap_or_default());
+    let (_, rest) =
+        ["nknown command ", "nsupported command "].iter().find_map(|words| text.split_once(words))?;
+    let quote = rest.chars().next().filter(|first| matches!(first, '\'' | '`' | '"'))?;
+    let name = rest.get(1..)?.split(quote).next()?;
+    let is_name = !name.is_empty() && name.len() <= 20 && name.chars().all(|c| c.is_ascii_alphabetic());
+    is_name.then(|| name.to_ascii_uppercase())
+}
+
+/// Returns `true` if a script called a command that the server does not have.
+fn is_lacking(error: &ServerError) -> bool {
+    let words = ["nknown Redis command", "nknown command called from script"];
+    error.details().is_some_and(|text| words.iter().any(|words| text.contains(words)))
+}
+
+/// Returns `true` if `EVALSHA` is missing or forbidden: nothing ran, and `EVAL` may work.
+pub(crate) fn lacks_evalsha(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    let is_not_allowed = || {
+        error.code() == "NOPERM"
+            && error.details().is_some_and(|text| text.to_ascii_lowercase().contains("'evalsha'"))
+    };
+    unknown_command(error).is_some_and(|name| name == "EVALSHA") || is_not_allowed()
+}
+
+/// Returns `true` if an error has this code. Older servers put the code of an error inside a script
+/// after another code.
+pub(crate) fn has_code(error: &ServerError, code: &str) -> bool {
+    error.code() == code
+        || error.details().is_some_and(|text| text.split([' ', '-']).any(|word| word == code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_server_that_names_evalsha_lacks_it() {
+        for (line, lacks) in [
+            ("ERR unknown command 'EVALSHA', with args beginning with: 'a'", true),
+            ("ERR unknown command `evalsha`, with args beginning with: `a`", true),
+            ("NOPERM User x has no permissions to run the 'evalsha' command", true),
+            ("NOPERM User x has no permissions to run the 'eval' command", false),
+            ("ERR unknown command 'EVAL', with args beginning with: 'EVALSHA'", false),
+            ("NOSCRIPT No matching script. Please use EVAL.", false),
+        ] {
+            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+
+            assert_eq!(value.as_ref().map(lacks_evalsha), Ok(lacks), "{line}");
+        }
+    }
+}

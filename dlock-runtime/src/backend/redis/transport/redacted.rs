@@ -1,0 +1,193 @@
+//! [`Redacted`], a server as it may appear in texts.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use redis::ServerError;
+
+use crate::backend::redis::transport::error_kind::{forbids, has_code, hint};
+use crate::printable::is_unprintable;
+use crate::protocol::failure::{Failure, FailureKind};
+use crate::sync::lock;
+use crate::token::{PREFIX, REDISSON_PREFIX};
+
+/// A server as it may appear in texts: its address, and the secrets to remove from its error texts.
+pub(crate) struct Redacted {
+    address: Arc<str>,
+    /// The passwords that were sent last.
+    secrets: Mutex<VecDeque<Arc<str>>>,
+}
+
+impl std::fmt::Debug for Redacted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Redacted({self})")
+    }
+}
+
+impl std::fmt::Display for Redacted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.address)
+    }
+}
+
+impl Redacted {
+    pub(crate) fn new(address: &str) -> Self {
+        Self { address: address.into(), secrets: Mutex::default() }
+    }
+
+    /// Records a password before it is sent. If passwords change, connections may use different
+    /// ones.
+    pub(crate) fn hide(&self, password: &str) {
+        let password = printable(password); // as it would be shown
+        let mut secrets = lock(&self.secrets);
+        if password.len() >= SHORTEST_SECRET && !secrets.iter().any(|secret| **secret == *password) {
+            secrets.push_back(password.into());
+            if secrets.len() > KEPT_SECRETS {
+                secrets.pop_front();
+            }
+        }
+    }
+
+    /// Converts an error reply to a failure.
+    pub(crate) fn failure(&self, error: &ServerError) -> Failure {
+        let kind = if has_code(error, "WRONGTYPE") {
+            FailureKind::WrongKind
+        } else if LASTING.iter().any(|code| has_code(error, code)) || forbids(error) {
+            FailureKind::Lasting
+        } else {
+            FailureKind::Passing
+        };
+        Failure::new(kind, format!("redis at {self} answered: {}{}", self.error_text(error), hint(error)))
+    }
+
+    /// Returns the text of an error reply.
+    pub(crate) fn error_text(&self, error: &ServerError) -> String {
+        let details = error.details().unwrap_or_default();
+        // The line number in a script is of no use to the reader.
+        let details = details.split(" script: ").next().unwrap_or_default();
+        self.clean(&format!("{} {details}", error.code()))
+    }
+
+    /// Returns `text` without secrets, tokens, and control characters, cut to 200 characters.
+    ///
+    /// Removing text must not join its surroundings to a secret. So control characters are removed
+    /// first, and everything else is replaced by `***`.
+    pub(crate) fn clean(&self, text: &str) -> String {
+        let mut text = printable(text);
+        for secret in &*lock(&self.secrets) {
+            text = text.replace(&**secret, MARK);
+        }
+        for begins in [PREFIX, REDISSON_PREFIX] {
+            let mut parts = text.split(begins);
+            let mut clean = parts.next().unwrap_or_default().to_owned();
+            for part in parts {
+                clean.push_str(MARK);
+                clean.push_str(part.trim_start_matches(is_token_char));
+            }
+            text = clean;
+        }
+        text.chars().take(LONGEST_REASON).collect::<String>().trim().to_owned()
+    }
+}
+
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().filter(|c| !is_unprintable(*c)).collect()
+}
+
+fn is_token_char(c: char) -> bool {
+    c.is_ascii_hexdigit() || matches!(c, '-' | ':')
+}
+
+/// Errors that a retry does not change.
+const LASTING: [&str; 5] = ["NOPERM", "WRONGPASS", "MOVED", "ASK", "CROSSSLOT"];
+
+/// Shorter secrets appear in many words by chance, and the marks would reveal them.
+const SHORTEST_SECRET: usize = 4;
+
+/// As many as two reconnects use.
+const KEPT_SECRETS: usize = 4;
+
+const LONGEST_REASON: usize = 200;
+
+/// Replaces removed text.
+const MARK: &str = "***";
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+
+    #[test]
+    fn an_error_contains_a_hint() {
+        let server = Redacted::new("h:1");
+        for (code, text, hint) in [
+            ("MOVED", "15123 h:2", "`redis+cluster://host:port`"),
+            ("READONLY", "You can't write against a read only replica.", "name the primary"),
+            ("NOPERM", "this user has no permissions to run the 'set' command", "`dlock doctor`"),
+            ("ERR", "The user executing the script can't run this command", "`dlock doctor`"),
+            ("ERR", "unknown command 'WAIT', with args beginning with: '0' '1' ", "leave out `replica_acks`"),
+            ("ERR", "unknown command `WAIT`, with args beginning with: `0`", "leave out `replica_acks`"),
+            ("ERR", "unsupported command 'wait'", "leave out `replica_acks`"),
+            ("NOPERM", "this user has no permissions to run the 'wait' command", "leave out `replica_acks`"),
+            ("ERR", "unknown command 'EVAL', with args beginning with: ", "no `EVAL`, which locks need"),
+            ("ERR", "unknown command 'role', with args beginning with: ", "without sentinels and cluster"),
+            ("ERR", "Unknown Redis command called from script", "lacks a command"),
+        ] {
+            let answer = redis::parse_redis_value(format!("-{code} {text}\r\n").as_bytes());
+            let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is not an error") };
+
+            let failure = server.failure(&error);
+
+            assert!(
+                failure.reason.contains(text.trim_end()) && failure.reason.contains(hint),
+                "{}",
+                failure.reason
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_command_does_not_hint_at_sentinels() {
+        let server = Redacted::new("h:1");
+        for text in
+            ["unknown command 'WAIT'", "unknown command 'SCRIPT'", "unknown command 'GET'", "unknown command"]
+        {
+            let answer = redis::parse_redis_value(format!("-ERR {text}\r\n").as_bytes());
+            let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is not an error") };
+
+            assert!(!server.failure(&error).reason.contains("sentinel"), "{text}");
+        }
+    }
+
+    #[test]
+    fn error_texts_contain_no_secrets_tokens_or_control_chars() {
+        let server = Redacted::new("h:1");
+        server.hide("hunter2");
+
+        let clean = server.clean(
+            "ERR \r\n\u{1b}[31mhunter2 'dl2-0123456789abcdef000000000001' '646c6f63-6b31-8012-8345-006789abcdef:12' end",
+        );
+
+        assert_eq!(clean, "ERR [31m*** '***' '***' end");
+    }
+
+    #[test]
+    fn removed_text_does_not_join_its_surroundings_to_a_secret() {
+        let server = Redacted::new("h:1");
+        server.hide("hunter2");
+
+        for text in ["hun\0\0ter2", "hun\r\nter2", "hundl2-ter2", "hun646c6f63-6b31-ter2"] {
+            let clean = server.clean(text);
+            assert!(!clean.contains("hunter2"), "{text:?} is shown as {clean}");
+        }
+    }
+
+    #[test]
+    fn a_secret_with_a_control_character_is_hidden() {
+        let server = Redacted::new("h:1");
+        server.hide("hun\nter2");
+
+        assert_eq!(server.clean("it is hun\nter2, or hunter2"), "it is ***, or ***");
+    }
+}

@@ -1,0 +1,141 @@
+//! The engine as the receiver of a backend's events.
+
+use crate::backend::event_effects::EventEffects;
+use crate::backend::{BackendEvents, Request};
+use crate::engine::Engine;
+use crate::engine::effects::Effects;
+use crate::key::Name;
+use crate::protocol::command::{Command, Reply};
+use crate::protocol::deadline::BootInstant;
+use crate::protocol::foreign_clients::Grant;
+use crate::protocol::key_state::KeyState;
+use crate::sync::lock;
+use crate::token::Token;
+
+impl BackendEvents for Engine {
+    fn on_replies(
+        &self,
+        replies: &mut Vec<(Request, Reply)>,
+        sent: BootInstant,
+        now: BootInstant,
+        effects: &mut EventEffects,
+    ) -> Vec<(Name, Token)> {
+        let mut effects = Effects::new(effects);
+        for (Request { key, token, command, answer, .. }, reply) in replies.drain(..) {
+            self.throttle.on_reply(command);
+            self.background_releases.on_reply(answer.as_ref());
+            if command == Command::Call || command.is_release() {
+                if command.is_release() && matches!(reply, Reply::Unknown(_) | Reply::Refused(_)) {
+                    effects.orphaned.push((key, token));
+                }
+                if let Some(to) = answer {
+                    effects.tasks.answer(to, reply, now);
+                }
+                continue;
+            }
+            if let Some(to) = answer {
+                effects.tasks.answer(to, reply.clone(), now);
+            }
+            self.with_key_at(&key, now, &mut effects, |key_state, cx| {
+                key_state.reply(token, command, sent, reply, cx);
+            });
+        }
+        self.report_earlier(&effects);
+        effects.orphaned
+    }
+
+    fn on_grant(&self, key: &Name, token: Token, grant: Grant, now: BootInstant, effects: &mut EventEffects) {
+        if !self.tokens.has_issued(token) {
+            return;
+        }
+        let mut effects = Effects::new(effects);
+        let known =
+            self.with_key_at(key, now, &mut effects, |key_state, cx| key_state.on_grant(token, grant, cx));
+        if !known && lock(&self.stray_grants).may_answer(now) {
+            self.submit(Request::new(Name::clone(key), token, Command::Withdraw), &mut effects);
+        }
+        self.report_earlier(&effects);
+    }
+
+    fn on_invalidation(&self, key: Option<&Name>, now: BootInstant, effects: &mut EventEffects) {
+        let mut effects = Effects::new(effects);
+        if let Some(key) = key {
+            self.calls.on_changed(key);
+            let (shard, hash) = self.shards.of_key(key);
+            shard.change(&mut effects, |slots, effects| {
+                if slots.table.get(key, hash).is_some() {
+                    self.with_locked(slots, (key, hash), now, effects, KeyState::on_invalidation);
+                }
+            });
+        } else {
+            for key in self.keys() {
+                self.with_key_at(&key, now, &mut effects, KeyState::on_invalidations_missed);
+            }
+        }
+        self.report_earlier(&effects);
+    }
+
+    fn on_reconnect(
+        &self,
+        moved: bool,
+        concerns: &dyn Fn(&str) -> bool,
+        now: BootInstant,
+        effects: &mut EventEffects,
+    ) {
+        let mut effects = Effects::new(effects);
+        for key in self.keys().filter(|key| concerns(key)) {
+            self.with_key_at(&key, now, &mut effects, |key_state, cx| key_state.on_reconnect(moved, cx));
+        }
+        self.report_earlier(&effects);
+    }
+
+    /// Renewals and verifications beyond the bound in flight are deferred.
+    fn on_timeout(&self, now: BootInstant, effects: &mut EventEffects) -> BootInstant {
+        let mut effects = Effects::new(effects);
+        for _ in 0..MAX_KEYS_PER_TIMEOUT {
+            let (due, shard) = self.shards.first_due();
+            let Some(shard) = shard.filter(|_| due <= now) else { break };
+            shard.change(&mut effects, |slots, effects| {
+                let due = slots.table.first_due().filter(|(due, _)| *due <= now);
+                let Some((_, key)) = due.cloned() else { return }; // another thread has handled it
+                let hash = self.shards.of_key(&key).1;
+                self.with_locked(slots, (&key, hash), now, effects, |key_state, cx| {
+                    let later = self.throttle.defer_until(now);
+                    if !later.is_some_and(|later| key_state.defer(now, later)) {
+                        key_state.tick(cx);
+                    }
+                });
+            });
+        }
+        self.report_earlier(&effects);
+        self.due()
+    }
+
+    fn due(&self) -> BootInstant {
+        self.shards.first_due().0
+    }
+
+    fn is_tracking(&self, key: &Name) -> bool {
+        let (shard, hash) = self.shards.of_key(key);
+        shard.read(|slots| slots.table.get(key, hash).is_some())
+    }
+
+    #[cfg(feature = "testing")]
+    fn waiting(&self, key: &Name) -> usize {
+        let (shard, hash) = self.shards.of_key(key);
+        shard.read(|slots| slots.table.get(key, hash).map_or(0, KeyState::waiting))
+    }
+}
+
+impl Engine {
+    /// Reports to the backend that an event has made a deadline earlier.
+    fn report_earlier(&self, effects: &Effects<'_>) {
+        if let Some(due) = effects.earlier {
+            self.backend.due_earlier(due);
+        }
+    }
+}
+
+/// The number of keys that a timeout handles before other work can run: about a third of a
+/// millisecond.
+const MAX_KEYS_PER_TIMEOUT: usize = 1_024;
