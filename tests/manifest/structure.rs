@@ -57,6 +57,7 @@ const CYCLES: [&[&str]; 5] = [
         "protocol::contender",
         "protocol::foreign_clients",
         "protocol::hold",
+        "protocol::holds",
         "protocol::invalidation",
         "protocol::key_state",
         "protocol::reentrancy",

@@ -37,7 +37,7 @@ impl BackendEvents for Engine {
                 effects.tasks.answer(to, reply.clone(), now);
             }
             self.with_key_at(&key, now, &mut effects, |key_state, cx| {
-                key_state.reply(token, command, sent, reply, cx);
+                key_state.on_reply(token, command, sent, reply, cx);
             });
         }
         self.report_earlier(&effects);
@@ -102,7 +102,7 @@ impl BackendEvents for Engine {
                 self.with_locked(slots, (&key, hash), now, effects, |key_state, cx| {
                     let later = self.throttle.defer_until(now);
                     if !later.is_some_and(|later| key_state.defer(now, later)) {
-                        key_state.tick(cx);
+                        key_state.on_timeout(cx);
                     }
                 });
             });

@@ -229,7 +229,7 @@ impl Engine {
     ) -> R {
         let mut actions = std::mem::take(&mut slots.actions);
         let result = slots.table.change(key, hash, |KeyEntry { state, contended, .. }| {
-            let (rules, tokens, due) = (&self.rules, &self.tokens, state.due());
+            let (rules, tokens, due) = (&self.rules, &self.tokens, state.next_timeout());
             let mut cx = EventContext { now, rules, tokens, actions: &mut actions, contended };
             let result = event(state, &mut cx);
             let is_tracked = state.is_tracked();
@@ -239,7 +239,7 @@ impl Engine {
             self.count_holders(effects);
             if !self.capabilities.keeps_time
                 && let Some(head) = state.head()
-                && state.due() < due
+                && state.next_timeout() < due
             {
                 // The waiter drives the backend, and its timer is set for later.
                 effects.wakes(head.take_wakers());
@@ -471,7 +471,7 @@ impl Engine {
         futures_util::future::join(self.wait_for_holders(grace), self.wait_for_calls(grace)).await;
         self.calls.abort();
         for key in self.keys() {
-            self.with_key(&key, |key_state, cx| key_state.mark_lost(LossCause::Shutdown, cx));
+            self.with_key(&key, |key_state, cx| key_state.mark_all_lost(LossCause::Shutdown, cx));
         }
         let limit = self.rules.response_timeout;
         futures_util::future::join(self.wait_for_holders(limit), self.wait_for_calls(limit)).await;

@@ -8,6 +8,7 @@
 //!   contender        the head of the local queue acquires the lock
 //!   queue_check      when a queued contender rechecks its token
 //!   hold             a task holds the lock: renewal, loss, hand-off, yield, release
+//!   holds            all holds of the key
 //!   hold_terms       the lease and the bounds of a hold
 //!   handoff_budget   how long tasks of one process hand the lock to each other
 //!   retained         the key is kept although its hold has ended, for `min_hold` or for a running body
@@ -15,6 +16,7 @@
 //!   deferral         renewals and checks that can wait while many others are sent
 //!   foreign_clients  time for clients of other libraries, which only poll
 //!   reentrancy       nested calls that want the key of their own hold
+//!   timers           every reason to wake up
 //!   wait_queue       the waiting tasks · retry_state  how long each of them waits
 //! lock_value       the holder and the waiters, as stored in the server · record  what each command does to them
 //! command          commands to a backend, and its replies · script_reply  replies of other operations
@@ -44,6 +46,7 @@ pub(crate) mod foreign_clients;
 pub(crate) mod handoff_budget;
 pub(crate) mod hold;
 pub(crate) mod hold_terms;
+mod holds;
 #[cfg_attr(not(feature = "idempotent"), allow(dead_code, unused_imports, reason = "used by the feature"))]
 pub(crate) mod idempotency;
 pub(crate) mod invalidation;
@@ -70,6 +73,7 @@ pub(crate) mod script_reply;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod stray_grants;
+pub(crate) mod timers;
 pub(crate) mod wait_queue;
 
 use std::time::Duration;

@@ -20,8 +20,9 @@ use std::time::Duration;
 use crate::protocol::command::{Command, FailureKind, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::hold::ResidualHold;
-use crate::protocol::key_state::{EventContext, KeyPhase, KeyState};
+use crate::protocol::key_state::{EventContext, KeyState};
 use crate::protocol::renewal;
+use crate::protocol::timers::KeyTimer;
 use crate::token::Token;
 
 /// A hold that has ended and keeps its key.
@@ -46,8 +47,9 @@ enum RetainReason {
 }
 
 impl RetainedHold {
-    fn due(&self) -> BootInstant {
-        self.until.min(self.resend_at)
+    /// Passes its timer to `set`.
+    pub(super) fn timers(&self, set: &mut impl FnMut(KeyTimer, BootInstant)) {
+        set(KeyTimer::MinHold, self.until.min(self.resend_at));
     }
 
     fn is_for_min_hold(&self, now: BootInstant) -> bool {
@@ -124,7 +126,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// Returns `true` if the key is retained for a `min_hold`, and this process has no other hold.
     pub(crate) fn is_kept(&self) -> bool {
         let is_kept = self.queue.retained().iter().any(|kept| kept.reason == RetainReason::MinHold);
-        is_kept && !matches!(self.phase, KeyPhase::Held(_))
+        is_kept && self.holds.active().next().is_none()
     }
 
     /// Returns `true` if the key is retained under `token`.
@@ -174,10 +176,6 @@ impl<A: Clone + PartialEq> KeyState<A> {
             }
             true
         });
-    }
-
-    pub(super) fn retained_due(&self) -> BootInstant {
-        self.queue.retained().iter().map(RetainedHold::due).min().unwrap_or(BootInstant::NEVER)
     }
 }
 

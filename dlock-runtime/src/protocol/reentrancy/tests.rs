@@ -64,8 +64,8 @@ fn a_sibling_waits_at_most_its_wait_or_a_lease() {
     let mut refused = |ms| {
         let actions = happen(&mut key_state, ms, |key_state, ctx| {
             let renew = Command::Renew { lease: TERMS.lease() };
-            key_state.reply(token, renew, at(ms), Reply::Owner, ctx); // the hold continues
-            key_state.tick(ctx);
+            key_state.on_reply(token, renew, at(ms), Reply::Owner, ctx); // the hold continues
+            key_state.on_timeout(ctx);
         });
         let refused = actions.into_iter().filter_map(|action| match action {
             Action::Reject {
@@ -85,7 +85,7 @@ fn a_sibling_waits_at_most_its_wait_or_a_lease() {
 
 #[test]
 fn key_state_is_due_at_the_end_of_a_siblings_wait() {
-    assert_eq!(siblings().0.due(), at(110));
+    assert_eq!(siblings().0.next_timeout(), at(110));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn ended_hold_rejects_nested_calls() {
 
         let over = happen(&mut key_state, 20, |key_state, ctx| {
             if is_lost {
-                key_state.mark_lost(crate::error::LossCause::NotOwner, ctx);
+                key_state.mark_all_lost(crate::error::LossCause::NotOwner, ctx);
             } else {
                 key_state.release(&1, ctx);
             }
@@ -119,7 +119,7 @@ fn nested_call_does_not_join_the_hold_of_the_next_task() {
         let mut ctx = ctx.under(&rules);
         key_state.release(&1, &mut ctx);
     });
-    assert!(matches!(&key_state.phase, KeyPhase::Held(hold) if hold.acquisition == 7), "{key_state:?}");
+    assert!(key_state.token_of(&7).is_some(), "{key_state:?}");
 
     let actions = join(&mut key_state, 30, 0, 2, None);
 
