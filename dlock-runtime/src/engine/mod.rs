@@ -23,6 +23,7 @@
 //! | `effects` | what runs once no lock is held |
 //! | `events` | what a backend reports: the engine's side of the port |
 //! | `store_calls`, `call` | operations of features that are not locks: their state, and how they are sent |
+//! | `renewed_lease` | the lease of a body that runs under a record, renewed while it runs |
 
 pub(crate) mod acquire_future;
 pub(crate) mod acquisition;
@@ -36,6 +37,8 @@ pub(crate) mod interleavings;
 mod key_table;
 pub(crate) mod release_completion;
 mod renewal_throttle;
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
+pub(crate) mod renewed_lease;
 mod shard;
 #[cfg(test)]
 mod simulation;

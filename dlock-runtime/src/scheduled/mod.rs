@@ -9,20 +9,18 @@
 //!   job_runner    the runner of one job
 //!   catch_up      which missed ticks run
 //! job_call        one call of a tick: begins, runs the body, and reports its end
-//! job_lease       the lease of a run, renewed while the body runs
 //! server_clock    the server's clock, as far as this process knows it
 //! job_history     what operators see of a record
 //! operation       the requests about a record: a script for Redis, a pure rule for memory
 //!   record_fields a record as the fields of a hash
 //! ```
 //!
-//! The rules of a record are in `protocol::job`.
+//! The rules of a record are in `protocol::job`, and the lease of a run is in `engine::renewed_lease`.
 
 mod catch_up;
 mod job;
 mod job_call;
 mod job_history;
-mod job_lease;
 mod job_runner;
 mod job_store;
 mod jobs;

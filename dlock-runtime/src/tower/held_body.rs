@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::response_body::BoxError;
+use super::layer_body::BoxError;
 use crate::error::LossCause;
 use crate::guard::LockGuard;
 use crate::scope::ScopeSlot;

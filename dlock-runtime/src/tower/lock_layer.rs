@@ -15,7 +15,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::held_body::HeldBody;
-use super::response_body::{BoxError, ResponseBody};
+use super::layer_body::{BoxError, LayerBody};
+use super::ready_service::take_ready;
 use super::response_future::ResponseFuture;
 use super::response_problem::{ResponseProblem, is_grpc};
 use crate::body::Body;
@@ -150,15 +151,10 @@ impl<F> fmt::Debug for LockLayer<F> {
 }
 
 /// The service of a [`LockLayer`].
+#[derive(Clone)]
 pub struct LockService<S, F> {
     inner: S,
     settings: Arc<LockSettings<F>>,
-}
-
-impl<S: Clone, F> Clone for LockService<S, F> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), settings: Arc::clone(&self.settings) }
-    }
 }
 
 impl<S: fmt::Debug, F> fmt::Debug for LockService<S, F> {
@@ -178,7 +174,7 @@ where
     ResBody: HttpBody<Data = Bytes> + Send + 'static,
     ResBody::Error: Into<BoxError>,
 {
-    type Response = Response<ResponseBody<ResBody>>;
+    type Response = Response<LayerBody<ResBody>>;
     type Error = S::Error;
     type Future = ResponseFuture<ResBody, S::Error>;
 
@@ -187,9 +183,7 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        // The service that is ready must be the one that is called: the clone may not be.
-        let next = self.inner.clone();
-        let ready = std::mem::replace(&mut self.inner, next);
+        let ready = take_ready(&mut self.inner);
         let LockSettings { manager, key, options, until_body_end } = &*self.settings;
         let (parts, body) = request.into_parts();
         let key = key(&parts).into_lock_key(manager.namespace()).map_err(|error| Box::new(error.into()));
@@ -201,7 +195,7 @@ where
             match locked.run(ready, request).await {
                 Ok(response) => response,
                 Err(error) => {
-                    Ok(ResponseProblem::of_error(error).into_response(is_grpc).map(ResponseBody::layer))
+                    Ok(ResponseProblem::of_error(error).into_response(is_grpc).map(LayerBody::of_bytes))
                 }
             }
         })
@@ -222,7 +216,7 @@ impl LockedCall {
         self,
         mut service: S,
         request: Request<ReqBody>,
-    ) -> Result<Result<Response<ResponseBody<ResBody>>, S::Error>, Error>
+    ) -> Result<Result<Response<LayerBody<ResBody>>, S::Error>, Error>
     where
         S: Service<Request<ReqBody>, Response = Response<ResBody>>,
         ResBody: HttpBody<Data = Bytes> + Send + 'static,
@@ -246,16 +240,15 @@ impl LockedCall {
             if !keeps {
                 let mut leaving = Releasing::new(held, ended, options, &telemetry);
                 poll_fn(|cx| leaving.poll(&telemetry, cx)).await?;
-                return Ok(body.take().map(|response| response.map(ResponseBody::handler)));
+                return Ok(body.take().map(|response| response.map(LayerBody::received)));
             }
             body.take()
         };
         telemetry.guarded();
         guard.detach();
         Ok(response.map(|response| {
-            response.map(|body| {
-                ResponseBody::wrapped(HeldBody::new(body, guard, options.on_lost == OnLost::Abort))
-            })
+            response
+                .map(|body| LayerBody::wrapped(HeldBody::new(body, guard, options.on_lost == OnLost::Abort)))
         }))
     }
 }

@@ -4,7 +4,8 @@
 //! lock_layer        LockLayer: a lock around the handler
 //! idempotency       IdempotencyLayer: routes that are safe to repeat, with the feature `idempotent`
 //! held_body         a response body that is sent under a lock
-//! response_body, response_future      the body and the future of every layer
+//! layer_body, response_future      the body and the future of every layer
+//! ready_service     takes the service that is ready
 //! response_problem  problem documents, and their form for gRPC
 //! ```
 //!
@@ -13,16 +14,17 @@
 mod held_body;
 #[cfg(feature = "idempotent")]
 mod idempotency;
+mod layer_body;
 mod lock_layer;
-mod response_body;
+mod ready_service;
 mod response_future;
 mod response_problem;
 
 #[cfg(feature = "idempotent")]
 pub use idempotency::{
-    IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, IdempotencyLayer, IdempotencyService, RequestBody,
+    ClientBody, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, IdempotencyLayer, IdempotencyService, RequestBody,
     RequestFingerprint, RequestScope,
 };
+pub use layer_body::{BoxError, LayerBody};
 pub use lock_layer::{LockLayer, LockService};
-pub use response_body::{BoxError, ResponseBody};
 pub use response_future::ResponseFuture;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use http::Response;
 
-use super::response_body::ResponseBody;
+use super::layer_body::LayerBody;
 
 /// The future of [`LockService`](super::LockService) and of the service of an `IdempotencyLayer`.
 ///
@@ -20,7 +20,7 @@ pub struct ResponseFuture<B, E> {
 }
 
 /// The output of a service's future.
-type Responded<B, E> = Result<Response<ResponseBody<B>>, E>;
+type Responded<B, E> = Result<Response<LayerBody<B>>, E>;
 
 impl<B, E> ResponseFuture<B, E> {
     pub(super) fn new(future: impl Future<Output = Responded<B, E>> + Send + 'static) -> Self {

@@ -24,7 +24,7 @@ use http::request::Parts;
 use http::{HeaderName, Uri};
 
 pub use layer::IdempotencyLayer;
-pub use request_body::RequestBody;
+pub use request_body::{ClientBody, RequestBody};
 pub use request_fingerprint::RequestFingerprint;
 pub use request_scope::RequestScope;
 pub use service::IdempotencyService;

@@ -8,28 +8,23 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use pin_project_lite::pin_project;
 
-use crate::tower::response_body::BoxError;
+use crate::tower::layer_body::LayerBody;
 use crate::tower::response_problem::ResponseProblem;
 
-pin_project! {
-    /// The body of a request that passed an [`IdempotencyLayer`](super::IdempotencyLayer): the
-    /// client's, or one that the layer has read.
-    #[derive(Debug)]
-    pub struct RequestBody<B> {
-        #[pin]
-        source: RequestSource<B>,
-    }
-}
+/// The body of a request that passed an [`IdempotencyLayer`](super::IdempotencyLayer): the
+/// client's, or one that the layer has read.
+pub type RequestBody<B> = LayerBody<ClientBody<B>>;
 
 pin_project! {
-    #[project = Source]
+    /// The body of a client, of which the layer knows whether it fails.
     #[derive(Debug)]
-    enum RequestSource<B> {
-        Client { #[pin] body: B, failure: RequestFailure },
-        Read { #[pin] body: Full<Bytes> },
+    pub struct ClientBody<B> {
+        #[pin]
+        body: B,
+        failure: RequestFailure,
     }
 }
 
@@ -47,52 +42,35 @@ impl RequestFailure {
     }
 }
 
-impl<B> RequestBody<B> {
-    /// Passes the client's body on, and records in `failure` whether it fails.
-    pub(super) fn client(body: B, failure: &RequestFailure) -> Self {
-        Self { source: RequestSource::Client { body, failure: failure.clone() } }
-    }
-
-    /// Passes on a body that was read.
-    pub(super) fn read(bytes: Bytes) -> Self {
-        Self { source: RequestSource::Read { body: Full::new(bytes) } }
+impl<B> ClientBody<B> {
+    /// Records in `failure` whether `body` fails.
+    pub(super) fn new(body: B, failure: &RequestFailure) -> Self {
+        Self { body, failure: failure.clone() }
     }
 }
 
-impl<B> Body for RequestBody<B>
-where
-    B: Body<Data = Bytes>,
-    B::Error: Into<BoxError>,
-{
-    type Data = Bytes;
-    type Error = BoxError;
+impl<B: Body> Body for ClientBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match self.project().source.project() {
-            Source::Client { body, failure } => body
-                .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.inspect_err(|_| failure.record()).map_err(Into::into))),
-            Source::Read { body } => {
-                body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
-            }
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let this = self.project();
+        let polled = this.body.poll_frame(cx);
+        if let Poll::Ready(Some(Err(_))) = polled {
+            this.failure.record();
         }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.source {
-            RequestSource::Client { body, .. } => body.is_end_stream(),
-            RequestSource::Read { body } => body.is_end_stream(),
-        }
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.source {
-            RequestSource::Client { body, .. } => body.size_hint(),
-            RequestSource::Read { body } => body.size_hint(),
-        }
+        self.body.size_hint()
     }
 }
 

@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use pin_project_lite::pin_project;
 
-use crate::tower::response_body::BoxError;
+use crate::tower::layer_body::BoxError;
 
 /// The part of a body that was read.
 ///

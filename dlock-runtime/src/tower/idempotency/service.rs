@@ -11,18 +11,20 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::layer::IdempotencySettings;
-use super::request_body::RequestFailure;
+use super::request_body::{ClientBody, RequestFailure};
 use super::request_key::{client_key, store_key};
 use super::response_reader::{ReadBody, read};
 use super::{RequestBody, RequestFingerprint, RequestScope, request_body, stored_response};
 use crate::error::Error;
 use crate::idempotent::{BytesOutcome, Completion, IdempotentRecord};
 use crate::key::LockKey;
-use crate::tower::response_body::{BoxError, ResponseBody};
+use crate::tower::layer_body::{BoxError, LayerBody};
+use crate::tower::ready_service::take_ready;
 use crate::tower::response_future::ResponseFuture;
 use crate::tower::response_problem::{ResponseProblem, is_grpc};
 
 /// The service of an [`IdempotencyLayer`](super::IdempotencyLayer).
+#[derive(Clone)]
 pub struct IdempotencyService<S, F> {
     inner: S,
     settings: Arc<IdempotencySettings<F>>,
@@ -31,12 +33,6 @@ pub struct IdempotencyService<S, F> {
 impl<S, F> IdempotencyService<S, F> {
     pub(super) fn new(inner: S, settings: Arc<IdempotencySettings<F>>) -> Self {
         Self { inner, settings }
-    }
-}
-
-impl<S: Clone, F> Clone for IdempotencyService<S, F> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), settings: Arc::clone(&self.settings) }
     }
 }
 
@@ -56,7 +52,7 @@ where
     ResBody: Body<Data = Bytes> + Send + 'static,
     ResBody::Error: Into<BoxError>,
 {
-    type Response = Response<ResponseBody<ResBody>>;
+    type Response = Response<LayerBody<ResBody>>;
     type Error = S::Error;
     type Future = ResponseFuture<ResBody, S::Error>;
 
@@ -65,24 +61,22 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        // The service that is ready must be the one that is called: the clone may not be.
-        let next = self.inner.clone();
-        let ready = std::mem::replace(&mut self.inner, next);
+        let ready = take_ready(&mut self.inner);
         let settings = Arc::clone(&self.settings);
         let (parts, body) = request.into_parts();
         let is_grpc = is_grpc(&parts.headers);
         match settings.target(&parts) {
             Ok(Some(key)) => ResponseFuture::new(async move {
                 let handled = handle(settings, key, ready, parts, body).await;
-                handled.unwrap_or_else(|problem| Ok(problem.into_response(is_grpc).map(ResponseBody::layer)))
+                handled.unwrap_or_else(|problem| Ok(problem.into_response(is_grpc).map(LayerBody::of_bytes)))
             }),
-            Ok(None) => pass_on(
-                ready,
-                Request::from_parts(parts, RequestBody::client(body, &RequestFailure::default())),
-            ),
+            Ok(None) => {
+                let body = LayerBody::received(ClientBody::new(body, &RequestFailure::default()));
+                pass_on(ready, Request::from_parts(parts, body))
+            }
             Err(problem) => ResponseFuture::new(std::future::ready(Ok(problem
                 .into_response(is_grpc)
-                .map(ResponseBody::layer)))),
+                .map(LayerBody::of_bytes)))),
         }
     }
 }
@@ -128,12 +122,12 @@ where
 {
     ResponseFuture::new(async move {
         let response = service.call(request).await?;
-        Ok(response.map(ResponseBody::handler))
+        Ok(response.map(LayerBody::received))
     })
 }
 
 /// The response of a handler, or its error.
-type Handled<B, E> = Result<Response<ResponseBody<B>>, E>;
+type Handled<B, E> = Result<Response<LayerBody<B>>, E>;
 
 /// Handles a request with a key: runs the service, or returns the stored response.
 async fn handle<S, F, ReqBody, ResBody>(
@@ -156,9 +150,9 @@ where
     let (body, payload) = if settings.fingerprint.reads_body {
         let bytes = request_body::read(body, settings.max_body).await?;
         let payload = RequestFingerprint::payload(&parts, Some(&bytes));
-        (RequestBody::read(bytes), payload)
+        (LayerBody::of_bytes(bytes), payload)
     } else {
-        (RequestBody::client(body, &failure), RequestFingerprint::payload(&parts, None))
+        (LayerBody::received(ClientBody::new(body, &failure)), RequestFingerprint::payload(&parts, None))
     };
     let call = settings.call(key.clone(), &payload);
     let detached = settings.detached;
@@ -168,7 +162,7 @@ where
     match outcome.map_err(ResponseProblem::of_error)? {
         BytesOutcome::Ran(handled) => Ok(handled),
         BytesOutcome::Replayed { bytes, .. } => match stored_response::replayed(bytes) {
-            Some(response) => Ok(Ok(response.map(ResponseBody::layer))),
+            Some(response) => Ok(Ok(response.map(LayerBody::of_bytes))),
             None => Err(ResponseProblem::of_error(undecodable(key))),
         },
     }
@@ -195,19 +189,19 @@ where
     // A handler that refuses half a request has not judged the whole one.
     let is_cut = failure.is_recorded() && !parts.status.is_success();
     if is_cut || !settings.is_stored(&parts) {
-        return (Completion::Forget, Ok(Response::from_parts(parts, ResponseBody::handler(body))));
+        return (Completion::Forget, Ok(Response::from_parts(parts, LayerBody::received(body))));
     }
     let too_long = body.size_hint().lower() > settings.max_response as u64;
     if too_long || stored_response::is_endless(&parts) {
-        return (Completion::NotStored, Ok(Response::from_parts(parts, ResponseBody::handler(body))));
+        return (Completion::NotStored, Ok(Response::from_parts(parts, LayerBody::received(body))));
     }
     match read(body, settings.max_response).await {
         ReadBody::Whole(bytes) => {
             let stored = settings.encoded(&parts, &bytes).map_or(Completion::NotStored, Completion::Store);
-            (stored, Ok(Response::from_parts(parts, ResponseBody::layer(bytes))))
+            (stored, Ok(Response::from_parts(parts, LayerBody::of_bytes(bytes))))
         }
         ReadBody::Part(body) => {
-            (Completion::NotStored, Ok(Response::from_parts(parts, ResponseBody::wrapped(body))))
+            (Completion::NotStored, Ok(Response::from_parts(parts, LayerBody::wrapped(body))))
         }
     }
 }
