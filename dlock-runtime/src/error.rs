@@ -211,6 +211,16 @@ pub enum Error {
         problem: Arc<str>,
     },
 
+    /// An operator names a job that has no record: no runner and no call has used that name.
+    #[error(
+        "job `{key}` is unknown: no runner has started with it, and no call has asked for its tick; check the name and the namespace"
+    )]
+    #[non_exhaustive]
+    UnknownJob {
+        /// The key of the job, which is `job:` and its name.
+        key: LockKey,
+    },
+
     /// A URL or an option is invalid.
     #[error("invalid lock configuration: {part}: {problem}")]
     #[non_exhaustive]
@@ -298,6 +308,7 @@ impl Error {
             | Self::KeyReused { key }
             | Self::OutcomeUnknown { key, .. }
             | Self::ResultNotStored { key, .. }
+            | Self::UnknownJob { key }
             | Self::Undecodable { key, .. } => Some(key),
             Self::Unavailable { key, .. } | Self::Shutdown { key } => key.as_ref(),
             Self::NotInstalled {} | Self::InvalidKey { .. } | Self::Config { .. } => None,
@@ -430,6 +441,7 @@ impl std::fmt::Debug for Error {
             Self::KeyReused { .. } => "KeyReused",
             Self::OutcomeUnknown { .. } => "OutcomeUnknown",
             Self::ResultNotStored { .. } => "ResultNotStored",
+            Self::UnknownJob { .. } => "UnknownJob",
             Self::Undecodable { .. } => "Undecodable",
         };
         write!(f, "{variant}: {self}")

@@ -103,8 +103,17 @@ impl JobLease {
         }
     }
 
-    /// Ends the renewal.
+    /// Returns how long the body may continue unless the lease is renewed; zero if it may not.
+    pub(super) fn remaining(&self) -> Duration {
+        let now = self.manager.engine().now();
+        let deadline = BootInstant::from_nanos(self.deadline.load(Ordering::Acquire));
+        let until = self.last.map_or(deadline, |last| deadline.min(last));
+        if self.check().is_ok() { until.since(now) } else { Duration::ZERO }
+    }
+
+    /// Ends the renewal, and the lease of what the body has left behind.
     pub(super) fn end(&self) {
+        lock(&self.loss).get_or_insert(LossCause::Released);
         self.ended.notify_one();
     }
 
