@@ -57,6 +57,12 @@ pub(super) fn catch_up(value: &Expr) -> syn::Result<CatchUp> {
     if word(&call.func).as_deref() != Some("all") {
         return Err(wrong());
     }
+    let without_bounds = || {
+        Error::new(
+            value.span(),
+            "`all` has the most ticks that run, and how long ago they were due: write `catch_up = all(max = 10, window = \"1h\")`",
+        )
+    };
     let (mut max, mut window) = (None, None);
     for argument in &call.args {
         match bound(argument) {
@@ -64,12 +70,12 @@ pub(super) fn catch_up(value: &Expr) -> syn::Result<CatchUp> {
             Some((name, bound)) if name == "window" => {
                 window = Some(shared::stored(&VOCABULARY, "window", bound, "1h")?);
             }
-            _ => return Err(wrong()),
+            _ => return Err(without_bounds()),
         }
     }
     match (max, window) {
         (Some(max), Some(window)) => Ok(CatchUp::All { max, window, span: value.span() }),
-        _ => Err(wrong()),
+        _ => Err(without_bounds()),
     }
 }
 

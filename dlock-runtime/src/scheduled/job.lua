@@ -1,6 +1,7 @@
 -- The record of a scheduled job. It is a hash:
 --   k first seen  s last slot that started  a its attempt  t its state: R running, D done,
---   F failed, L lost, U not started  b when its last attempt started  sk last slot that was skipped
+--   F failed, L lost, U not started  b when its last attempt started,
+--   if its body did and it was not missed before  sk last slot that was skipped
 --   co slot up to which missed ones are counted
 --   o owner of the active run  rs its slot  rq 1 if requested  st started  le end of its lease
 --   x 1 if cancelled  nd its process  fe fencing token of the last run  en owner of the run that ended last  w slot that waits
@@ -181,7 +182,7 @@ local function start(what, attempt)
   set('s', what)
   set('a', attempt)
   set('t', 'R')
-  set('b', now)
+  set('b', kind ~= 'missed' and now or nil)
   if r.w and int('w') <= what then
     if int('w') < what then add('cs', 1) end
     set('w', nil)
@@ -230,7 +231,7 @@ local since = math.max(int('s'), int('sk'), int('k'))
 if previous ~= '' and since < tonumber(previous) and not waits then return answer('missed', since) end
 
 local left = r.o and lease_left() or 0
-if r.b and now >= int('b') then left = math.max(left, min_hold - (now - int('b'))) end
+if r.b and now >= int('b') and kind ~= 'missed' then left = math.max(left, min_hold - (now - int('b'))) end
 if left <= 0 then return start(slot, 1) end
 if kind == 'missed' then return answer('skip', 'running', left) end
 if overlap == 'queue_one' and (not r.w or waits) then

@@ -154,17 +154,21 @@ impl JobRecord {
             return BeginReply::Missed { since: self.decided().max(known) };
         }
         let lease_left = self.run.as_ref().map_or(0, |run| run.lease_end - now);
+        if matches!(request.kind, BeginKind::Missed { .. }) {
+            return match lease_left {
+                0 => BeginReply::Run(self.start(now, slot, 1, request)),
+                lease_left => BeginReply::Skip(SkipReason::Running { lease_left }),
+            };
+        }
         match lease_left.max(self.hold_left(now, request.min_hold)) {
             0 => BeginReply::Run(self.start(now, slot, 1, request)),
-            lease_left if matches!(request.kind, BeginKind::Missed { .. }) => {
-                BeginReply::Skip(SkipReason::Running { lease_left })
-            }
             lease_left => self.overlap(slot, lease_left, request.overlap),
         }
     }
 
     /// Returns how long a newer slot must not start, since the last one started less than
-    /// `min_hold` ago. If the server's clock is behind that start, it has stepped back.
+    /// `min_hold` ago. If the server's clock is behind that start, it has stepped back. Missed slots
+    /// run without such pauses.
     fn hold_left(&self, now: u64, min_hold: u64) -> u64 {
         let since_start = self.began.and_then(|began| now.checked_sub(began));
         since_start.map_or(0, |since| min_hold.saturating_sub(since))
@@ -261,7 +265,7 @@ impl JobRecord {
         let counted = self.missed_since();
         self.slot = slot;
         self.attempt = attempt;
-        self.began = Some(now);
+        self.began = (!matches!(request.kind, BeginKind::Missed { .. })).then_some(now);
         self.state = SlotState::Running;
         if let Some(waiting) = self.waiting.take_if(|waiting| *waiting <= slot)
             && waiting < slot

@@ -26,7 +26,8 @@ pub(crate) struct JobRecord {
     pub(crate) attempt: u32,
     /// The state of `slot`.
     pub(crate) state: SlotState,
-    /// When the last attempt of `slot` started; `None` if its body did not.
+    /// When the last attempt of `slot` started; `None` if its body did not, or the slot was missed
+    /// before.
     pub(crate) began: Option<u64>,
     /// The last slot that was skipped. It never starts.
     pub(crate) skipped: u64,

@@ -348,9 +348,6 @@ fn no_newer_slot_starts_within_the_min_hold() {
 
     let skipped = BeginReply::Skip(SkipReason::Overlap { lease_left: 15_000 - 500 });
     assert_eq!(record.begin(10_500, &holding(2, 10_400)), skipped);
-    let missed = BeginRequest { kind: BeginKind::Missed { slot: 10_450 }, ..holding(3, 0) };
-    let later = BeginReply::Skip(SkipReason::Running { lease_left: 15_000 - 500 });
-    assert_eq!(record.begin(10_500, &missed), later, "it is not skipped, since it may run later");
     assert_eq!(started(record.begin(25_000, &holding(4, 20_000))).slot, 20_000);
     assert_eq!(record.counters.skips, 1);
 }
@@ -365,6 +362,21 @@ fn a_min_hold_ends_when_the_clock_steps_back_or_the_body_did_not_start() {
     started(record.begin(10_000, &tick(1, 10_000)));
     ended(&mut record, 10_001, 1, RunResult::Unstarted);
     assert_eq!(started(record.begin(10_002, &holding(2, 20_000))).slot, 20_000);
+}
+
+/// One process runs them, one after the other.
+#[test]
+fn missed_slots_and_the_current_one_after_them_have_no_min_hold() {
+    let mut record = after_one_run();
+    for (number, slot) in [(2, 20_000), (3, 30_000)] {
+        let missed = BeginKind::Missed { slot };
+        let request = BeginRequest { kind: missed, min_hold: 15_000, ..late_tick(number, slot) };
+        assert_eq!(started(record.begin(40_000, &request)).slot, slot);
+        ended(&mut record, 40_000, number, RunResult::Succeeded);
+    }
+
+    let current = BeginRequest { min_hold: 15_000, ..tick(4, 40_000) };
+    assert_eq!(started(record.begin(40_001, &current)).slot, 40_000);
 }
 
 #[test]
