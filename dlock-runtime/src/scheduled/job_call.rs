@@ -1,13 +1,11 @@
 //! [`JobCall`], one call of a tick: it begins, runs the body, and reports its end.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::backend::store_call::StoreOperation;
 use crate::config::config;
+use crate::engine::renewed_lease::{LeaseRenewal, RenewedLease};
 use crate::engine::store_calls::{ActiveCall, CallFailure};
 use crate::error::{Error, LossCause, Result};
 use crate::guard::FencingToken;
@@ -15,9 +13,11 @@ use crate::key::{LockKey, Name};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::job::begin::{BeginKind, BeginReply, BeginRequest, RunGrant, SkipReason};
 use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
-use crate::scheduled::job_lease::JobLease;
+use crate::protocol::owner_lease::OwnerTerms;
 use crate::scheduled::job_store::{JobStore, SHORTEST_TTL, record_name, unusable};
-use crate::scheduled::operation::{JobAnswer, JobOperation, JobRequest, RecordBefore, decode, unstarted};
+use crate::scheduled::operation::{
+    JobAnswer, JobOperation, JobRequest, RecordBefore, decode, lease_reply, unstarted,
+};
 use crate::scheduled::run_lease::RunLease;
 use crate::scheduled::run_output::RunOutput;
 use crate::scheduled::schedule::Schedule;
@@ -201,7 +201,7 @@ impl JobCall {
             owner,
             node: self.store.manager.id(),
             spec: self.spec.clone(),
-            lease: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
+            lease: self.lease_millis(),
             overlap: self.schedule.overlap,
             crashed: self.schedule.on_crash,
             retries: self.schedule.retries(),
@@ -240,16 +240,31 @@ impl JobCall {
         let is_requested = kind == BeginKind::Requested;
         let tick = Tick { slot, attempt: grant.attempt, missed, is_requested };
         let fence = FencingToken::new(grant.fence);
-        let terms = (self.lease, self.schedule.max_hold);
-        let of = (&self.key, &self.record);
-        let lease = JobLease::start(&self.store.manager, of, owner, terms, ttl, sent);
+        let lease = self.start_lease(owner, (sent, ttl));
         let counts = counts_missed.then_some((counted, missed));
         telemetry::job_started(&self.key, slot, grant.attempt);
         if missed > 0 {
             telemetry::job_missed(&self.key, missed);
         }
         let active = self.store.manager.engine().active_call();
-        JobExecution { lease, tick, fence, counts, end: RunEnd::None, _active: active }
+        JobExecution { lease, owner, ttl, tick, fence, counts, end: RunEnd::None, _active: active }
+    }
+
+    /// Starts to renew the lease that a request sent at `sent` has begun.
+    fn start_lease(&self, owner: Token, (sent, ttl): (BootInstant, u64)) -> Arc<RenewedLease> {
+        let engine = self.store.manager.engine();
+        let max_hold = self.schedule.max_hold;
+        let ends = max_hold.map_or(BootInstant::NEVER, |max_hold| engine.now().plus(max_hold));
+        let terms = OwnerTerms { lease: self.lease, validity: self.lease, ends };
+        let lease = RenewedLease::new(engine, (&self.key, &self.record), terms, owner, sent);
+        let request = JobRequest::Renew { owner, lease: self.lease_millis() };
+        let operation = Arc::new(JobOperation { request, ttl });
+        lease.start_renewal(LeaseRenewal { operation, decode: lease_reply });
+        lease
+    }
+
+    fn lease_millis(&self) -> u64 {
+        u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -278,7 +293,9 @@ impl Drop for UndoRun<'_> {
 /// If it is dropped before the end of its body, it is recorded as failed.
 #[derive(Debug)]
 pub(super) struct JobExecution {
-    lease: Arc<JobLease>,
+    lease: Arc<RenewedLease>,
+    owner: Token,
+    ttl: u64,
     pub(super) tick: Tick,
     fence: FencingToken,
     /// The slots that were missed before it: from where they are counted, and their number.
@@ -305,7 +322,7 @@ impl JobExecution {
     {
         let (tick, lease) = (self.tick, RunLease::new(&self.lease, self.fence));
         let body = RUNNING.scope(Name::clone(&self.lease.record), body(tick, lease));
-        let (result, text, value) = match run_while_valid(&self.lease, body).await {
+        let (result, text, value) = match self.lease.run_while_valid(body).await {
             Ok(value) => match (output.failure)(&value) {
                 None => (RunResult::Succeeded, String::new(), value),
                 Some(failure) => (RunResult::Failed, failure, value),
@@ -318,11 +335,11 @@ impl JobExecution {
 
     /// Reports the end. Without a reply, it is sent in the background.
     async fn finish(&mut self, result: RunResult, error: &str) {
-        self.lease.end();
+        self.end_lease();
         telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(result), error);
-        let operation = self.lease.operation(self.end_request(result, error));
+        let operation = self.end_operation(result, error);
         self.end = RunEnd::Sending(Arc::clone(&operation));
-        let reply = self.lease.manager.engine().call(&self.lease.record, &operation).await;
+        let reply = self.lease.engine.call(&self.lease.record, &operation).await;
         self.end = RunEnd::Reported;
         match reply {
             Ok(reply) => {
@@ -334,24 +351,30 @@ impl JobExecution {
         }
     }
 
-    fn end_request(&self, result: RunResult, error: &str) -> JobRequest {
+    /// Ends the renewal, and the lease for what the body has left behind.
+    fn end_lease(&self) {
+        self.lease.end();
+        let _ = self.lease.lose(LossCause::Released);
+    }
+
+    fn end_operation(&self, result: RunResult, error: &str) -> Arc<dyn StoreOperation> {
         let mut ends = (0..=LONGEST_ERROR.min(error.len())).rev();
         let end = ends.find(|end| error.is_char_boundary(*end)).unwrap_or_default();
         let error = error.get(..end).unwrap_or_default().to_owned();
-        JobRequest::Finish(FinishRequest { owner: self.lease.owner, result, error, missed: self.counts })
+        let end = FinishRequest { owner: self.owner, result, error, missed: self.counts };
+        Arc::new(JobOperation { request: JobRequest::Finish(end), ttl: self.ttl })
     }
 
     fn send_in_background(&self, operation: Arc<dyn StoreOperation>) {
-        let engine = self.lease.manager.engine();
-        let limit = Duration::from_millis(self.lease.ttl);
-        engine.call_in_background(Name::clone(&self.lease.record), operation, limit, |_| {});
+        let (record, limit) = (Name::clone(&self.lease.record), Duration::from_millis(self.ttl));
+        self.lease.engine.call_in_background(record, operation, limit, |_| {});
     }
 }
 
 impl Drop for JobExecution {
     fn drop(&mut self) {
-        self.lease.end();
-        if self.lease.manager.engine().is_forked() {
+        self.end_lease();
+        if self.lease.engine.is_forked() {
             return;
         }
         match std::mem::replace(&mut self.end, RunEnd::Reported) {
@@ -365,26 +388,9 @@ impl Drop for JobExecution {
             "the call was dropped before its end"
         };
         telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(RunResult::Failed), problem);
-        let operation = self.lease.operation(self.end_request(RunResult::Failed, problem));
+        let operation = self.end_operation(RunResult::Failed, problem);
         self.send_in_background(operation);
     }
-}
-
-/// Polls the body while its lease is valid, and drops it at a loss.
-async fn run_while_valid<F: Future>(lease: &JobLease, body: F) -> Result<F::Output> {
-    let mut body = pin!(body);
-    let mut lost = pin!(lease.lost());
-    poll_fn(|cx| {
-        // After a pause of any length, the body of a lost run is not polled again.
-        if let Err(error) = lease.check() {
-            return Poll::Ready(Err(error));
-        }
-        if let Poll::Ready(value) = body.as_mut().poll(cx) {
-            return Poll::Ready(Ok(value));
-        }
-        lost.as_mut().poll(cx).map(Err)
-    })
-    .await
 }
 
 /// Returns how a run ended whose body was stopped by `loss`.

@@ -11,22 +11,20 @@
 //! function        a function with `#[scheduled]`, called by a timer or by a runner
 //! job_call        one call of a tick: begins, runs the body, and reports its end
 //!   run_output    what a run reads from the output of its body
-//! job_lease       the lease of a run, renewed while the body runs
-//!   run_lease     RunLease: the lease as the body sees it
+//!   run_lease     RunLease: the lease of a run as its body sees it
 //! server_clock    the server's clock, as far as this process knows it
 //! job_history     what operators see of a record
 //! operation       the requests about a record: a script for Redis, a pure rule for memory
 //!   record_fields a record as the fields of a hash
 //! ```
 //!
-//! The rules of a record are in `protocol::job`.
+//! The rules of a record are in `protocol::job`, and the lease of a run is in `engine::renewed_lease`.
 
 mod catch_up;
 pub(crate) mod function;
 mod job;
 mod job_call;
 mod job_history;
-mod job_lease;
 mod job_runner;
 mod job_store;
 mod jobs;

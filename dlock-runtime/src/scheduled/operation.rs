@@ -13,11 +13,13 @@ use std::any::Any;
 use std::borrow::Cow;
 
 use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
+use crate::error::LossCause;
 use crate::protocol::command::ScriptReply;
 use crate::protocol::job::begin::{
     BeginKind, BeginReply, BeginRequest, CrashedRun, Overlap, RunGrant, SkipReason,
 };
 use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
+use crate::protocol::owner_lease::LeaseReply;
 use crate::scheduled::record_fields;
 use crate::token::Token;
 
@@ -284,6 +286,15 @@ pub(super) fn decode(reply: &ScriptReply) -> Option<JobReply> {
         _ => return None,
     };
     Some(JobReply { now, answer })
+}
+
+/// Reads the reply to a renewal. Returns `None` if the script gives no such reply.
+pub(super) fn lease_reply(reply: &ScriptReply) -> Option<LeaseReply> {
+    Some(match decode(reply)?.answer {
+        JobAnswer::Owner(OwnerReply::Owner) => LeaseReply::Renewed,
+        JobAnswer::Owner(OwnerReply::Cancelled) => LeaseReply::Lost(LossCause::Cancelled),
+        _ => LeaseReply::Lost(LossCause::NotOwner),
+    })
 }
 
 fn decode_begin(what: &str, [a, b, c, d]: [&str; 4]) -> Option<BeginReply> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::renewed_lease::RenewedLease;
 use crate::error::Result;
 use crate::guard::FencingToken;
-use crate::scheduled::job_lease::JobLease;
 
 /// The lease of a run, which is renewed while its body runs. Bound by `guard = lease` of
 /// [`#[scheduled]`](macro@crate::scheduled).
@@ -38,12 +38,12 @@ use crate::scheduled::job_lease::JobLease;
 /// ```
 #[derive(Debug)]
 pub struct RunLease {
-    lease: Arc<JobLease>,
+    lease: Arc<RenewedLease>,
     fence: FencingToken,
 }
 
 impl RunLease {
-    pub(super) fn new(lease: &Arc<JobLease>, fence: FencingToken) -> Self {
+    pub(super) fn new(lease: &Arc<RenewedLease>, fence: FencingToken) -> Self {
         Self { lease: Arc::clone(lease), fence }
     }
 
