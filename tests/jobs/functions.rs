@@ -170,7 +170,7 @@ async fn a_runner_refuses_what_is_not_a_function_with_a_schedule() {
     });
     assert!(refusal(late).await.contains("before its first await"));
     let slot = jobs().add_scheduled(|| import(std::time::SystemTime::UNIX_EPOCH));
-    assert!(refusal(slot).await.contains("write `cron` or `every` instead of `slot`"));
+    assert!(refusal(slot).await.contains("`import` has a `slot`, which callers choose"));
     let twice = jobs()
         .add_scheduled(|| report(Seen::default()))
         .add("report", every(SECOND), |_| async { Ok::<_, Error>(()) });

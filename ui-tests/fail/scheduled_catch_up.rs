@@ -40,7 +40,7 @@ async fn unknown_word() -> Result<Option<()>, Error> {
 }
 
 #[scheduled(name = "a", slot = fire_at, catch_up = latest)]
-async fn slot_that_no_runner_knows(fire_at: SystemTime) -> Result<Option<()>, Error> {
+async fn slot_of_no_runner(fire_at: SystemTime) -> Result<Option<()>, Error> {
     let _ = fire_at;
     Ok(Some(()))
 }

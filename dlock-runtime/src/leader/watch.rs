@@ -40,8 +40,8 @@ impl LeaderWatch {
     }
 
     /// Waits until another process leads or another term begins, and returns the leader and the
-    /// term, or `None` if no process leads. The first call returns within 300 ms, at once if a
-    /// leader has begun its term.
+    /// term, or `None` if no process leads. The first call returns after one round trip, or if a
+    /// leader has not begun its term yet, within 300 ms and seven round trips.
     ///
     /// It may miss a term that is shorter than 1 s. If the leader was elected in the last
     /// milliseconds before the first call, that may return the number of the term before. The next
@@ -67,20 +67,19 @@ impl LeaderWatch {
             changes.borrow_and_update();
             let leader = self.leader(&key).await?;
             let is_starting = leader.as_ref().is_some_and(|leader| leader.term.is_none());
-            if is_starting && checks_of_start < CHECKS_OF_START {
+            let interval = if self.reported.as_ref() == Some(&leader) {
+                CHECK_INTERVAL
+            } else if is_starting && checks_of_start < CHECKS_OF_START {
                 checks_of_start += 1;
-                election.sleep_unless_closed(self.manager.engine(), START_INTERVAL).await;
-                continue;
-            }
-            if self.reported.as_ref() != Some(&leader) {
+                START_INTERVAL
+            } else {
                 self.last_term = leader.as_ref().and_then(|leader| leader.term).or(self.last_term);
                 self.reported = Some(leader.clone());
                 return Ok(leader);
-            }
-            checks_of_start = 0;
+            };
             tokio::select! {
                 _ = changes.changed() => {}
-                () = election.sleep_unless_closed(self.manager.engine(), CHECK_INTERVAL) => {}
+                () = election.sleep_unless_closed(self.manager.engine(), interval) => {}
             }
         }
     }

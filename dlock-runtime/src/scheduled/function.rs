@@ -1,10 +1,10 @@
-//! A function with `#[scheduled]`: called by a timer, by a runner at a tick, or by a runner that
-//! learns its job.
+//! [`FunctionCall`], a call of a function with `#[scheduled]`: by a timer, by a runner at a tick, or
+//! by a runner that learns the job of the function.
 //!
 //! ```text
 //! timer                 begins a tick, and runs the body if the tick runs here
 //! runner, at a tick     runs the body under the runner's run
-//! runner, at its start  tells the runner its job; the body does not run
+//! runner, at its start  reports its job to the runner; the body does not run
 //! ```
 
 use std::future::Future;
@@ -24,7 +24,7 @@ use crate::scheduled::tick::Tick;
 use crate::sync::lock;
 
 tokio::task_local! {
-    /// Where a function that a runner calls at its start tells its job.
+    /// Where a function reports its job to a runner that calls it for that.
     static LEARNED: Arc<OnceLock<FunctionJob>>;
     /// The run of the runner that calls the function.
     static OFFERED: OfferedRun;
@@ -70,7 +70,7 @@ impl<R> FunctionCall<R> {
         Fut: Future<Output = R>,
     {
         if LEARNED.try_with(|learned| drop(learned.set(self.job()))).is_ok() {
-            // The runner has what it needs, and drops this future.
+            // The runner polls this future once, and drops it.
             return std::future::pending().await;
         }
         if let Some((tick, lease)) = self.offered_run() {
@@ -128,13 +128,13 @@ pub(super) fn learn<Fut: Future>(manager: &LockManager, call: impl FnOnce() -> F
     let name = job.name;
     if job.has_slot {
         let problem = format!(
-            "a runner has no slot for `{name}`, whose callers choose it: write `cron` or `every` instead of `slot`"
+            "`{name}` has a `slot`, which callers choose, and a runner has none: write `cron` or `every` instead"
         );
         return Err(config("jobs", problem));
     }
     if job.manager.as_ref().is_some_and(|named| named.id() != manager.id()) {
         let problem = format!(
-            "`{name}` names another `manager` than that of this runner, so its timers and the runner would not know of each other: use one manager"
+            "`{name}` names another `manager` than that of this runner, so ticks that its timers run could run again here: use one manager"
         );
         return Err(config("jobs", problem));
     }

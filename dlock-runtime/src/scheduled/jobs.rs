@@ -96,8 +96,8 @@ impl Jobs {
     /// At each tick, `call` returns a call of the function, with its arguments. The runner awaits
     /// it under the run of the tick: the function does not begin a second one.
     ///
-    /// `call` is also called once by this method, and the future is polled once, so that the
-    /// function tells its job. Its body does not run then. So call the function directly, before any
+    /// This method also calls `call` once, and polls the future once, to learn the job from the
+    /// function. Its body does not run then. So call the function directly, before any
     /// await. If the arguments are not owned, move their owners into the future, as in the second
     /// example. Methods, generic functions, and functions of `#[async_trait]` work too.
     ///
