@@ -8,7 +8,7 @@ use dlock_runtime::{Error, LockManager, scheduled};
 
 use super::{SECOND, every, in_memory, run};
 
-/// What the bodies have seen.
+/// Values that the bodies have recorded.
 type Seen<T> = Arc<Mutex<Vec<T>>>;
 
 fn seen<T: Clone>(ticks: &Seen<T>) -> Vec<T> {
@@ -245,6 +245,8 @@ async fn a_job_without_ticks_can_be_requested_once_a_runner_has_it() {
     let unknown = job.run_now().await.expect_err("no runner has it");
     assert!(matches!(unknown, Error::UnknownJob { .. }), "{unknown:?}");
     assert!(unknown.to_string().contains("job `job:yearly` is unknown"), "{unknown}");
+    assert_eq!((unknown.http_status(), unknown.grpc_code(), unknown.retry_after()), (404, 5, None));
+    assert_eq!(unknown.client_message(), "there is no such job");
     let runner =
         Jobs::new(manager.clone()).add("yearly", yearly.lease(5 * SECOND), |_| async { Ok::<_, Error>(()) });
     let running = tokio::spawn(runner.run_until(std::future::pending()));

@@ -49,8 +49,8 @@ async fn import(fire_at: SystemTime) -> Result<Option<Tick>, Error> {
     Ok(Some(tick))
 }
 
-/// A module of a function's name, as in `use sync::sync`: the attribute adds no item beside the
-/// function.
+/// A module of a function's name, as in `use sync::sync`: the attribute adds no item with
+/// the name of the function.
 mod latest {
     use super::{Error, Tick, scheduled};
 

@@ -52,7 +52,8 @@ impl RunLease {
     /// # Errors
     ///
     /// [`Error::Lost`](crate::Error::Lost) if another process may run the job, a newer tick has
-    /// replaced the run, `max_hold` has passed, or the run has ended.
+    /// replaced the run, `max_hold` has passed, or the run has ended;
+    /// [`Error::Unavailable`](crate::Error::Unavailable) in a forked process.
     pub fn check(&self) -> Result<()> {
         self.lease.check()
     }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use crate::error::Error;
 
-/// How the output of a body is recorded, and which output stands for an error of the store.
+/// How the output of a body is recorded, and how an error of the store becomes an output.
 #[derive(Debug)]
 pub(crate) struct RunOutput<R> {
     /// Returns the text of a failure, or `None` if the body succeeded.
