@@ -9,6 +9,7 @@
 mod bad_input;
 mod clocks;
 mod crashes;
+mod functions;
 mod operators;
 mod overlaps;
 mod rules;

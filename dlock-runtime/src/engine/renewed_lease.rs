@@ -6,6 +6,8 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
+#[cfg(feature = "scheduled")]
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -87,6 +89,13 @@ impl RenewedLease {
             None if self.engine.calls.is_aborted() => Err(self.lost_error(LossCause::Shutdown)),
             None => Ok(()),
         }
+    }
+
+    /// Returns how long the body may continue unless the lease is renewed; zero if it may not.
+    #[cfg(feature = "scheduled")]
+    pub(crate) fn remaining(&self) -> Duration {
+        let ends = lock(&self.owner).ends();
+        if self.check().is_ok() { ends.since(self.engine.now()) } else { Duration::ZERO }
     }
 
     /// Marks the lease as lost, and returns the error.
