@@ -9,6 +9,9 @@
 mod bad_input;
 mod clocks;
 mod crashes;
+mod deployments;
+mod forged_records;
+mod known_failures;
 mod operators;
 mod overlaps;
 mod rules;

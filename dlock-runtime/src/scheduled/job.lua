@@ -14,13 +14,20 @@
 -- -> {time, ..}, see scheduled/operation.rs
 local FIELDS = {'k', 's', 'a', 't', 'sk', 'co', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'rr',
   'p', 'cr', 'cf', 'cs', 'cm', 'sp', 'ok', 'os', 'hn'}
+-- Those of them that are text.
+local TEXTS = {t = true, o = true, nd = true, en = true, sp = true}
 local HISTORY, FURTHEST_AHEAD, LONGEST_EARLY = 50, 86400000, 10000
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local values = redis.call('HMGET', KEYS[1], unpack(FIELDS))
 local r, changed = {}, {}
-for at, field in ipairs(FIELDS) do r[field] = values[at] or nil end
+for at, field in ipairs(FIELDS) do
+  r[field] = values[at] or nil
+  if r[field] and not TEXTS[field] and not tonumber(r[field]) then
+    return redis.error_reply('WRONGTYPE the key holds a hash that is not the record of a job')
+  end
+end
 
 local function text(value)
   if type(value) == 'number' then return string.format('%.0f', value) end
