@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::doctor::facts::{Answers, Deployment, Info, Need, Probe, Refusal, Terms};
+use crate::doctor::facts::{Answers, Deployment, Info, Need, Probe, RecordNeed, Refusal, Terms};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
@@ -170,12 +170,7 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
             _ => finding.advice("use a service that has it"),
         };
     }
-    let namespace = &terms.namespace;
-    let (keys, counters) = if namespace.is_empty() {
-        ("~*".to_owned(), "~*".to_owned())
-    } else {
-        (format!("~{namespace}:*"), format!("~{{{namespace}:*"))
-    };
+    let (keys, counters) = key_patterns(&terms.namespace);
     let on = match need {
         Need::Locks => format!(" on the keys `{keys}`"),
         Need::Telling => format!(" on the channels `&{}`", terms.channels),
@@ -189,6 +184,39 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
     Finding::new(severity, check, found, meaning)
         .advice(format!("{cure}; the guide on operating has the complete line"))
 }
+
+/// Returns the patterns of the keys of a namespace: locks, and names in braces.
+fn key_patterns(namespace: &str) -> (String, String) {
+    if namespace.is_empty() {
+        ("~*".to_owned(), "~*".to_owned())
+    } else {
+        (format!("~{namespace}:*"), format!("~{{{namespace}:*"))
+    }
+}
+
+/// Checks that this user may keep the records of idempotent calls and of jobs. `None` if it may.
+///
+/// Locks need none of these commands, so what is missing is one note.
+pub(super) fn records(answers: &Answers, terms: &Terms) -> Option<Finding> {
+    let probes = answers.record_probes.iter();
+    let refused: Vec<_> = probes.filter_map(|probe| Some((probe, probe.answer.as_ref().err()?))).collect();
+    let (_, first) = refused.first()?;
+    let list = |of: fn(&Probe<RecordNeed>) -> &str| {
+        refused.iter().map(|(probe, _)| format!("`{}`", of(probe))).collect::<Vec<_>>().join(", ")
+    };
+    let jobs_too = refused.iter().any(|(probe, _)| probe.need == RecordNeed::CallsAndJobs);
+    let found = format!("this user may not run {}: {}", list(|probe| probe.command), first.said);
+    let meaning = if jobs_too { NO_RECORDS } else { NO_CALL_RECORDS };
+    let (keys, counters) = key_patterns(&terms.namespace);
+    let rules = list(|probe| probe.rule.unwrap_or(probe.command));
+    let advice = format!(
+        "if the service uses them, allow the commands with `ACL SETUSER`: {rules} on the keys `{keys}` and `{counters}`"
+    );
+    Some(Finding::new(Note, "records", found, meaning).advice(advice))
+}
+
+const NO_RECORDS: &str = "locks and leaders work, but idempotent calls and scheduled jobs fail";
+const NO_CALL_RECORDS: &str = "locks, leaders, and scheduled jobs work, but idempotent calls fail";
 
 /// The effect of a server without `EVALSHA`.
 const BY_TEXT: &str = "locks work, but each request carries the text of its script";
@@ -316,6 +344,31 @@ mod tests {
             of(vec![probe("SET", Need::Locks, refusal(false)), probe("DEL", Need::Locks, refusal(false))]);
         assert_eq!(unable.len(), 1, "{unable:?}");
         assert_is(&unable[0], Danger, "`SET` failed: no");
+    }
+
+    #[test]
+    fn missing_commands_of_records_are_one_note() {
+        let probe = |command, need, is_refused| {
+            let refusal = Refusal { is_forbidden: true, said: "NOPERM".into() };
+            Probe { command, rule: Some("+it"), need, answer: if is_refused { Err(refusal) } else { Ok(()) } }
+        };
+        let of = |refused: [bool; 2]| {
+            let record_probes = vec![
+                probe("HSET", RecordNeed::CallsAndJobs, refused[0]),
+                probe("EXISTS", RecordNeed::Calls, refused[1]),
+            ];
+            records(&Answers { record_probes, ..answers() }, &terms())
+        };
+
+        assert!(of([false, false]).is_none());
+        let both = of([true, true]).expect("it is reported");
+        assert_is(&both, Note, "`HSET`, `EXISTS`: NOPERM");
+        assert_is(&both, Note, "scheduled jobs fail");
+        assert_is(
+            &of([false, true]).expect("it is reported"),
+            Note,
+            "scheduled jobs work, but idempotent calls fail",
+        );
     }
 
     #[test]
