@@ -73,6 +73,8 @@ async fn a_job_without_one_of_its_commands_is_a_config_error() {
         let (a, _) = two_managers(&server.url()).await;
         let name = format!("without{denied}");
 
+        // Without it, the size of a record is unknown.
+        let is_optional = denied == "+memory|usage";
         let all = async {
             let body = async |_| Ok::<_, Error>(());
             a.job(&name).run(&daily(), body).await?;
@@ -80,8 +82,9 @@ async fn a_job_without_one_of_its_commands_is_a_config_error() {
             a.job(&name).status().await
         };
 
-        let refused = all.await.expect_err(denied);
-        assert!(matches!(refused, Error::Config { .. }), "{denied}: {refused:?}");
+        let ended = all.await;
+        assert_eq!(ended.is_ok(), is_optional, "{denied}: {ended:?}");
+        assert!(is_optional || matches!(ended, Err(Error::Config { .. })), "{denied}: {ended:?}");
     }
 }
 

@@ -48,6 +48,26 @@ async fn a_body_whose_record_is_taken_over_stops() {
     assert!(matches!(lost, Err(Error::Lost { cause: LossCause::NotOwner, .. })), "{lost:?}");
 }
 
+/// A script that copied such a value would block the server, and its reply would be too long.
+#[tokio::test]
+async fn a_huge_record_is_not_copied() {
+    let server = redis();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    assert!(run(&manager, "report", &every(DAY)).await.is_some());
+    let record = record_of(&server);
+    let many = "for n = 1, 200 do redis.call('HSET', KEYS[1], 'x' .. n, '') end";
+    for huge in ["redis.call('HSET', KEYS[1], 'sp', string.rep('x', 2^26))", many] {
+        server.call(&["EVAL", huge, "1", &record]);
+
+        let job = manager.job("report");
+        let refused = job.run(&every(DAY), async |_| Ok::<_, Error>(())).await;
+        assert!(matches!(refused, Err(Error::WrongKind { .. })), "{refused:?}");
+        assert!(matches!(job.history(1).await, Err(Error::WrongKind { .. })));
+        assert!(matches!(job.pause().await, Err(Error::WrongKind { .. })));
+        server.call(&["DEL", &record]);
+    }
+}
+
 #[tokio::test]
 async fn a_record_that_is_no_record_starts_no_body() {
     let server = redis();

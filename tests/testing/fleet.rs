@@ -129,6 +129,37 @@ async fn a_crash_in_the_body_ends_it_without_a_report() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_crash_stops_a_runner_and_its_bodies() {
+    let locks = TestLocks::new();
+    let dead = locks.fleet(1).remove(0);
+    let polls = Arc::new(AtomicU64::new(0));
+    let of_body = Arc::clone(&polls);
+    let runner = Jobs::new(dead.manager()).add("report", minutely(), move |_| {
+        let polls = Arc::clone(&of_body);
+        async move {
+            loop {
+                polls.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            #[allow(unreachable_code, reason = "it gives the body its type")]
+            Ok::<(), Error>(())
+        }
+    });
+    let running = tokio::spawn(dead.run(runner.run_until(std::future::pending())));
+    tokio::time::sleep(2 * MINUTE).await;
+    assert!(polls.load(Ordering::SeqCst) > 50, "it runs");
+
+    dead.crash();
+    let until_the_crash = polls.load(Ordering::SeqCst);
+    tokio::time::sleep(2 * MINUTE).await;
+
+    assert_eq!(polls.load(Ordering::SeqCst), until_the_crash);
+    assert!(running.await.expect("no panic").is_none());
+    let status = locks.manager().job("report").status().await.expect("a store").expect("it is known");
+    assert!(status.running.is_some(), "its end is not reported: {status:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_lock_of_a_crashed_replica_is_free_after_its_lease() {
     let locks = TestLocks::new();
     let [dead, alive] = &locks.fleet(2)[..] else { panic!("two replicas") };

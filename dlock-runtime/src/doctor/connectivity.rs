@@ -204,9 +204,15 @@ pub(super) fn records(answers: &Answers, terms: &Terms) -> Option<Finding> {
     let list = |of: fn(&Probe<RecordNeed>) -> &str| {
         refused.iter().map(|(probe, _)| format!("`{}`", of(probe))).collect::<Vec<_>>().join(", ")
     };
-    let jobs_too = refused.iter().any(|(probe, _)| probe.need == RecordNeed::CallsAndJobs);
     let found = format!("this user may not run {}: {}", list(|probe| probe.command), first.said);
-    let meaning = if jobs_too { NO_RECORDS } else { NO_CALL_RECORDS };
+    let all_are = |need| refused.iter().all(|(probe, _)| probe.need == need);
+    let meaning = match (all_are(RecordNeed::Calls), all_are(RecordNeed::Jobs)) {
+        (true, _) => "locks, leaders, and scheduled jobs work, but idempotent calls fail",
+        (_, true) => {
+            "locks, leaders, and idempotent calls work, but scheduled jobs fail, or a huge value blocks the server"
+        }
+        _ => "locks and leaders work, but idempotent calls and scheduled jobs fail",
+    };
     let (keys, counters) = key_patterns(&terms.namespace);
     let rules = list(|probe| probe.rule.unwrap_or(probe.command));
     let advice = format!(
@@ -214,9 +220,6 @@ pub(super) fn records(answers: &Answers, terms: &Terms) -> Option<Finding> {
     );
     Some(Finding::new(Note, "records", found, meaning).advice(advice))
 }
-
-const NO_RECORDS: &str = "locks and leaders work, but idempotent calls and scheduled jobs fail";
-const NO_CALL_RECORDS: &str = "locks, leaders, and scheduled jobs work, but idempotent calls fail";
 
 /// The effect of a server without `EVALSHA`.
 const BY_TEXT: &str = "locks work, but each request carries the text of its script";
@@ -352,22 +355,29 @@ mod tests {
             let refusal = Refusal { is_forbidden: true, said: "NOPERM".into() };
             Probe { command, rule: Some("+it"), need, answer: if is_refused { Err(refusal) } else { Ok(()) } }
         };
-        let of = |refused: [bool; 2]| {
+        let of = |refused: [bool; 3]| {
             let record_probes = vec![
                 probe("HSET", RecordNeed::CallsAndJobs, refused[0]),
                 probe("EXISTS", RecordNeed::Calls, refused[1]),
+                probe("HLEN", RecordNeed::Jobs, refused[2]),
             ];
             records(&Answers { record_probes, ..answers() }, &terms())
         };
 
-        assert!(of([false, false]).is_none());
-        let both = of([true, true]).expect("it is reported");
-        assert_is(&both, Note, "`HSET`, `EXISTS`: NOPERM");
-        assert_is(&both, Note, "scheduled jobs fail");
+        assert!(of([false; 3]).is_none());
+        let all = of([true; 3]).expect("it is reported");
+        assert_is(&all, Note, "`HSET`, `EXISTS`, `HLEN`: NOPERM");
+        let both = of([false, true, true]).expect("it is reported");
+        assert_is(&both, Note, "but idempotent calls and scheduled jobs fail");
         assert_is(
-            &of([false, true]).expect("it is reported"),
+            &of([false, false, true]).expect("it is reported"),
             Note,
-            "scheduled jobs work, but idempotent calls fail",
+            "idempotent calls work, but scheduled",
+        );
+        assert_is(
+            &of([false, true, false]).expect("it is reported"),
+            Note,
+            "jobs work, but idempotent calls fail",
         );
     }
 

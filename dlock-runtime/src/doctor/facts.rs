@@ -203,6 +203,8 @@ pub(crate) enum RecordNeed {
     CallsAndJobs,
     /// Those of idempotent calls.
     Calls,
+    /// Those of scheduled jobs.
+    Jobs,
 }
 
 /// Why a command failed.
