@@ -56,7 +56,7 @@ async fn a_huge_record_is_not_copied() {
     assert!(run(&manager, "report", &every(DAY)).await.is_some());
     let record = record_of(&server);
     let many = "for n = 1, 200 do redis.call('HSET', KEYS[1], 'x' .. n, '') end";
-    for huge in ["redis.call('HSET', KEYS[1], 'sp', string.rep('x', 2^26))", many] {
+    for huge in ["redis.call('HSET', KEYS[1], 'sp', string.rep('x', 2^23))", many] {
         server.call(&["EVAL", huge, "1", &record]);
 
         let job = manager.job("report");

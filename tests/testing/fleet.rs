@@ -155,8 +155,9 @@ async fn a_crash_stops_a_runner_and_its_bodies() {
 
     assert_eq!(polls.load(Ordering::SeqCst), until_the_crash);
     assert!(running.await.expect("no panic").is_none());
-    let status = locks.manager().job("report").status().await.expect("a store").expect("it is known");
-    assert!(status.running.is_some(), "its end is not reported: {status:?}");
+    let job = locks.manager().job("report");
+    assert_eq!(job.history(9).await.expect("a store"), [], "its end was reported");
+    assert_eq!(job.status().await.expect("a store").expect("it is known").runs, 1);
 }
 
 #[tokio::test(start_paused = true)]
