@@ -63,8 +63,8 @@
 //!   `scheduled::Jobs`.
 //! - `tower`: [`tower::LockLayer`], for services of axum 0.8, hyper 1, and tonic 0.14; with
 //!   `idempotent` also [`tower::IdempotencyLayer`].
-//! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss, and outages on
-//!   command.
+//! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss, outages, and
+//!   crashed processes on command.
 
 // Labels each item of the documentation with the feature that it needs. Only docs.rs sets `docsrs`.
 #![cfg_attr(docsrs, feature(doc_cfg))]

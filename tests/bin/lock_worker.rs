@@ -130,12 +130,8 @@ impl Worker {
     /// Leads until the manager is shut down, with a body that records the time of every poll.
     async fn lead(&self, name: &str, lease: Duration) {
         let body = async |term: Term| {
-            let mut last_poll = LastPoll { name, at: Moment::now() };
             say("leading", name, &term.number().to_string());
-            loop {
-                tokio::time::sleep(TICK).await;
-                last_poll.at = Moment::now();
-            }
+            LastPoll::of("deposed", name).poll_forever().await;
         };
         let ended = self.manager.leader(name).lease(lease).lead(body).await;
         tell("left", name, ended.map(|()| String::new()));
@@ -165,7 +161,8 @@ impl Worker {
         say("stopped", name, "");
     }
 
-    /// Runs a job every 60 s, and at the slot of this minute at once, with a body that never ends.
+    /// Runs a job every 60 s, and at the slot of this minute at once, with a body that never ends
+    /// and records the time of every poll.
     async fn runner(&self, name: &str, lease: Duration, on_crash: &str) {
         let on_crash = if on_crash == "rerun" { CrashedRun::Rerun } else { CrashedRun::Skip };
         let schedule = Schedule::every(Duration::from_secs(60)).expect("a valid period");
@@ -175,13 +172,15 @@ impl Worker {
             let name = own.clone();
             async move {
                 say("started", &name, &format!("{} {}", tick.slot(), tick.attempt()));
-                std::future::pending::<Result<(), Error>>().await
+                LastPoll::of("dropped", &name).poll_forever().await;
+                Ok::<_, Error>(())
             }
         });
         // The first call begins the current tick, as a timer that fires late does.
         let body = async |tick: Tick| {
             say("started", name, &format!("{} {}", tick.slot(), tick.attempt()));
-            std::future::pending::<Result<(), Error>>().await
+            LastPoll::of("dropped", name).poll_forever().await;
+            Ok::<_, Error>(())
         };
         let job = self.manager.job(name);
         let (ran, ended) = tokio::join!(job.run(&schedule, body), runner.run_until(std::future::pending()));
@@ -216,15 +215,29 @@ impl Worker {
     }
 }
 
-/// Reports when the body of a term was last polled, once the body is dropped.
+/// Reports when a body was last polled, once the body is dropped.
 struct LastPoll<'a> {
+    event: &'static str,
     name: &'a str,
     at: Moment,
 }
 
+impl<'a> LastPoll<'a> {
+    fn of(event: &'static str, name: &'a str) -> Self {
+        Self { event, name, at: Moment::now() }
+    }
+
+    async fn poll_forever(&mut self) {
+        loop {
+            tokio::time::sleep(TICK).await;
+            self.at = Moment::now();
+        }
+    }
+}
+
 impl Drop for LastPoll<'_> {
     fn drop(&mut self) {
-        say("deposed", self.name, &self.at.nanos().to_string());
+        say(self.event, self.name, &self.at.nanos().to_string());
     }
 }
 

@@ -1,9 +1,11 @@
 //! Servers that are unreachable, or that deny permissions.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use dlock_runtime::doctor::Severity::{Danger, Note, Ok as Fine, Warning};
 use dlock_runtime::{Error, doctor};
+use dlock_tests::acl::{WITH_JOBS, WITH_RECORDS};
 use dlock_tests::resp::Reply;
 use dlock_tests::{RedisServer, acl};
 
@@ -95,9 +97,36 @@ async fn documented_user_suffices_and_unreadable_settings_are_notes() {
 async fn user_with_access_to_settings_has_no_note() {
     let server = well_configured().start();
 
-    let report = examine(&documented_user(&server, "", &["+info", "+config|get"])).await;
+    let of_records = acl::documented_besides(WITH_RECORDS).chain(acl::documented_besides(WITH_JOBS));
+    let more: Vec<_> = ["+info", "+config|get"].into_iter().chain(of_records).collect();
+    let report = examine(&documented_user(&server, "", &more)).await;
 
     assert_at_worst(&report, Fine);
+}
+
+/// Locks work without them, so they are one note, which names exactly what is missing.
+#[tokio::test]
+async fn each_missing_command_of_records_is_named_in_one_note() {
+    let server = well_configured().start();
+    let (of_calls, of_jobs): (BTreeSet<_>, BTreeSet<_>) =
+        (acl::documented_besides(WITH_RECORDS).collect(), acl::documented_besides(WITH_JOBS).collect());
+    for denied in of_calls.union(&of_jobs) {
+        let others: Vec<_> = of_calls.union(&of_jobs).copied().filter(|rule| rule != denied).collect();
+
+        let report = examine(&documented_user(&server, "", &others)).await;
+
+        assert_finds(&report, "records", Note, "NOPERM");
+        let finding = worst(&report, "records");
+        let advice = finding.remedy().unwrap_or_default();
+        assert!(advice.contains(&format!("`{denied}` on the keys")), "{denied}: {advice}");
+        assert!(others.iter().all(|rule| !advice.contains(&format!("`{rule}`"))), "{denied}: {advice}");
+        let works = |what| finding.meaning().split("but").next().is_some_and(|works| works.contains(what));
+        assert_eq!(works("scheduled jobs"), !of_jobs.contains(denied), "{denied}: {finding}");
+        assert_eq!(works("idempotent calls"), !of_calls.contains(denied), "{denied}: {finding}");
+    }
+    let report = examine(&documented_user(&server, "", &[])).await;
+    let notes = report.findings().iter().filter(|finding| finding.check() == "records").count();
+    assert_eq!((notes, server.call(&["KEYS", "*"])), (1, Reply::List(Vec::new())));
 }
 
 #[tokio::test]

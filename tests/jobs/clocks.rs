@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use dlock_runtime::scheduled::Schedule;
+use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::{RedisServer, WallClock, Worker};
 
-use super::{SECOND, every, in_memory, permitted, redis, run, ticks_of_a_run, until_next};
+use super::{SECOND, every, permitted, redis, run, ticks_of_a_run, until_next};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_lock-worker");
 
@@ -50,22 +51,16 @@ async fn processes_with_different_clocks_start_each_tick_once() {
     assert!(locked > ticks + ticks / 2, "a lock alone is acquired {locked} times in {ticks} ticks");
 }
 
-/// A daily job, called every minute for three days, and once more at a random time.
+/// A daily job, called every minute for three days, and in each hour by a process that has just
+/// been restarted, at another minute.
 #[tokio::test(start_paused = true)]
 async fn daily_ticks_start_in_time_and_once() {
-    let manager = in_memory().await;
-    let daily = Schedule::cron("0 2 * * *").expect("valid");
+    let locks = TestLocks::new();
+    let (manager, daily) = (locks.manager(), Schedule::cron("0 2 * * *").expect("valid"));
     let started = tokio::time::Instant::now();
     let epoch = SystemTime::now();
     let mut slots = Vec::new();
     for minute in 0..3 * 24 * 60 {
-        if minute == 1_000 {
-            assert_eq!(
-                run(&manager, "report", &daily).await.map(|tick| tick.slot()),
-                None,
-                "a late extra call"
-            );
-        }
         if let Some(tick) = run(&manager, "report", &daily).await {
             let now = epoch + started.elapsed();
             let early = tick.due().duration_since(now).unwrap_or_default();
@@ -75,6 +70,10 @@ async fn daily_ticks_start_in_time_and_once() {
                 assert!(late <= Duration::from_secs(61), "it started {late:?} late");
             }
             slots.push(tick.slot());
+        }
+        if minute % 60 == minute / 60 * 37 % 60 {
+            let restarted = locks.another_manager();
+            assert_eq!(run(&restarted, "report", &daily).await, None, "at minute {minute}");
         }
         tokio::time::sleep(Duration::from_secs(60)).await;
     }

@@ -48,6 +48,28 @@ async fn skip_never_starts_a_killed_tick_again() {
     assert!(second.is_none(), "{second:?}");
 }
 
+/// A process is frozen in a body for longer than its lease, and continues while another process
+/// runs the tick again.
+#[tokio::test]
+async fn a_frozen_body_is_not_polled_after_its_successor_began() {
+    let server = redis();
+    let mut old = Worker::spawn(WORKER, &[server.url()]).await;
+    let mut new = Worker::spawn(WORKER, &[server.url()]).await;
+    old.send(&format!("runner report {} rerun", LEASE.as_millis()));
+    let first = old.event("started", "report").await.detail;
+    new.send(&format!("runner report {} rerun", LEASE.as_millis()));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+
+    old.pause();
+    let again = new.event("started", "report").await;
+    old.resume();
+
+    let slot = first.split(' ').next().expect("a slot");
+    assert_eq!(again.detail, format!("{slot} 2"));
+    let last_poll: u64 = old.event("dropped", "report").await.detail.parse().expect("a time");
+    assert!(last_poll <= again.at.nanos(), "it was polled after its successor began");
+}
+
 #[tokio::test]
 async fn a_runner_leaves_out_jobs_that_are_off() {
     let (_, second) = after_a_kill("rerun", "other, report").await;

@@ -9,7 +9,10 @@
 mod bad_input;
 mod clocks;
 mod crashes;
+mod deployments;
+mod forged_records;
 mod functions;
+mod known_failures;
 mod operators;
 mod overlaps;
 mod rules;

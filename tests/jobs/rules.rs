@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use dlock_runtime::__private::JobEvents;
 use dlock_runtime::scheduled::{FailedRun, Overlap, RunOutcome, Schedule, Tick};
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::resp::Reply;
@@ -19,6 +20,68 @@ async fn on_each_store(test: impl AsyncFn(LockManager, LockManager)) {
     let server = redis();
     let connect = async || LockManager::connect(&server.url()).await.expect("the server takes managers");
     test(connect().await, connect().await).await;
+}
+
+/// Enough that each request meets each state of a record.
+const RECORDS: u64 = 100;
+const REQUESTS: u64 = 60;
+
+/// Random requests about records get equal replies in memory and over Redis.
+#[tokio::test]
+async fn the_script_follows_the_rules() {
+    let server = redis();
+    let (memory, over_redis) =
+        (in_memory().await, LockManager::connect(&server.url()).await.expect("the server takes managers"));
+    let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_millis();
+    let began = u64::try_from(began).expect("a time of this era");
+    for record in 0..RECORDS {
+        let key = format!("dlock:job:r{record}##job");
+        let (rule, script) = (JobEvents::new(&memory, &key, began), JobEvents::new(&over_redis, &key, began));
+        let mut history = Vec::new();
+        for number in 0..REQUESTS {
+            let choice = mix(record << 32 | number);
+            history.push(rule.apply(choice).await);
+            let replied = script.apply(choice).await;
+            assert_eq!(Some(&replied), history.last(), "record {record}: {history:#?}");
+        }
+    }
+    assert_eq!(server.call(&["EVAL", NO_TIME_TO_LIVE, "0"]).integer(), Some(0));
+}
+
+/// Counts keys that have no time to live.
+const NO_TIME_TO_LIVE: &str = "
+    local count = 0
+    for _, key in ipairs(redis.call('KEYS', '*')) do
+      if redis.call('PTTL', key) < 0 then count = count + 1 end
+    end
+    return count";
+
+/// Returns a pseudorandom number (splitmix64; Steele, Lea, and Flood, OOPSLA 2014).
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A slot that started early keeps its start through a reset, although it is ahead.
+#[tokio::test]
+async fn a_reset_keeps_a_slot_that_started_early() {
+    on_each_store(async |a, b| {
+        let slot = SystemTime::now() + Duration::from_secs(5);
+        let run = async |manager: &LockManager| {
+            manager
+                .job("import")
+                .run_slot(slot, &daily(), async |_| Ok::<_, Error>(()))
+                .await
+                .expect("a store")
+        };
+
+        assert_eq!(run(&a).await, Some(()));
+        b.job("import").reset().await.expect("a store");
+        assert_eq!(run(&b).await, None);
+    })
+    .await;
 }
 
 /// Returns the schedule of a day that does not end soon.
@@ -235,7 +298,7 @@ async fn an_unknown_job_cannot_be_requested() {
 }
 
 /// Returns the key of the only record, which is the only hash.
-fn record_of(server: &RedisServer) -> String {
+pub(super) fn record_of(server: &RedisServer) -> String {
     let Reply::List(keys) = server.call(&["KEYS", "*##job"]) else { panic!("a list of keys") };
     let [Reply::Text(record)] = &keys[..] else { panic!("one record: {keys:?}") };
     record.clone()

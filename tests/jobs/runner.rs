@@ -10,7 +10,7 @@ use dlock_tests::within;
 use super::{LONG, SECOND, every, in_memory, redis, run};
 
 /// Runs a job that records its ticks, for `time`.
-async fn ticks_of(manager: &LockManager, schedule: Schedule, time: Duration) -> Vec<Tick> {
+pub(super) async fn ticks_of(manager: &LockManager, schedule: Schedule, time: Duration) -> Vec<Tick> {
     let ticks = Arc::new(Mutex::new(Vec::new()));
     let of_body = Arc::clone(&ticks);
     let runner = Jobs::new(manager.clone()).add("report", schedule, move |tick| {

@@ -6,6 +6,7 @@
 //! DLOCK_TERMS=1000 cargo test -p dlock-tests --test leader
 //! ```
 
+mod known_failures;
 mod processes;
 mod terms;
 

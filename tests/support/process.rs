@@ -15,7 +15,7 @@
 //!        lead NAME LEASE_MS               leads until the shutdown: leading TERM and deposed LAST_POLL for each term, then left | failed
 //!        resign NAME                      ends the term of this process: resigned | failed
 //!        timer NAME TICKS                 calls a job of 1 s, and tries a lock, TICKS times: started SLOT, locked, stopped
-//!        runner NAME LEASE_MS rerun|skip  runs a job of 60 s whose body never ends: started SLOT ATTEMPT | failed
+//!        runner NAME LEASE_MS rerun|skip  runs a job of 60 s whose body never ends: started SLOT ATTEMPT and dropped LAST_POLL for each run | failed
 //!        shutdown MS                      shuts the manager down: shutdown
 //!  out:  ready NANOS -                    the process is connected
 //!        EVENT NANOS KEY [DETAIL]         the detail of a failure is the variant and the text of the error
@@ -137,6 +137,15 @@ impl Worker {
             let line = line.unwrap_or_else(|| panic!("the helper process ended before {name} of {key}"));
             self.unclaimed.push(WorkerEvent::parse(&line));
         }
+    }
+
+    /// Returns the events of a process that has ended which no call has returned, the oldest first.
+    pub async fn last_events(&mut self) -> Vec<WorkerEvent> {
+        let mut events = std::mem::take(&mut self.unclaimed);
+        while let Some(line) = within(EVENT_LIMIT, "the end of the helper process", self.talk.line()).await {
+            events.push(WorkerEvent::parse(&line));
+        }
+        events
     }
 
     /// Freezes the process with SIGSTOP, and returns when it is stopped.

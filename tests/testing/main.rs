@@ -4,6 +4,7 @@
 //! for its clock.
 
 mod contention;
+mod fleet;
 mod loss;
 mod manager_choice;
 mod observations;

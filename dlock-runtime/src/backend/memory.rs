@@ -158,7 +158,7 @@ impl MemoryStore {
         now: BootInstant,
         changed: &mut Vec<ConnectedManager>,
     ) -> ScriptReply {
-        let now = self.epoch + now.nanos() / 1_000_000;
+        let now = self.wall_clock_at(now);
         let mut values = lock(&self.values);
         if values.len() >= values.capacity() {
             values.retain(|_, slot| slot.expires > now); // before the map grows
@@ -177,6 +177,11 @@ impl MemoryStore {
             changed.extend(self.managers().into_iter().filter(waits));
         }
         reply
+    }
+
+    /// Returns the time of the store's wall clock, in milliseconds since the epoch.
+    fn wall_clock_at(&self, now: BootInstant) -> u64 {
+        self.epoch + now.nanos() / 1_000_000
     }
 
     fn fence(&self, key: &Name) -> Reply {
@@ -264,6 +269,11 @@ fn since_epoch() -> Duration {
 /// Access for the testing API.
 #[cfg(feature = "testing")]
 impl MemoryStore {
+    /// Returns the time of the store's wall clock, in milliseconds since the epoch.
+    pub(crate) fn wall_clock(&self) -> u64 {
+        self.wall_clock_at(self.clock.now())
+    }
+
     /// Returns `true` if the lock of `key` is held.
     pub(crate) fn is_held(&self, key: &Name, now: BootInstant) -> bool {
         lock(&self.records).get(key).is_some_and(|record| !record.is_empty(now))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::doctor::facts::{Answers, Deployment, Info, Need, Probe, Refusal, Terms};
+use crate::doctor::facts::{Answers, Deployment, Info, Need, Probe, RecordNeed, Refusal, Terms};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
@@ -170,12 +170,7 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
             _ => finding.advice("use a service that has it"),
         };
     }
-    let namespace = &terms.namespace;
-    let (keys, counters) = if namespace.is_empty() {
-        ("~*".to_owned(), "~*".to_owned())
-    } else {
-        (format!("~{namespace}:*"), format!("~{{{namespace}:*"))
-    };
+    let (keys, counters) = key_patterns(&terms.namespace);
     let on = match need {
         Need::Locks => format!(" on the keys `{keys}`"),
         Need::Telling => format!(" on the channels `&{}`", terms.channels),
@@ -188,6 +183,42 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
     let found = format!("this user may not run `{command}`: {}", refusal.said);
     Finding::new(severity, check, found, meaning)
         .advice(format!("{cure}; the guide on operating has the complete line"))
+}
+
+/// Returns the patterns of the keys of a namespace: locks, and names in braces.
+fn key_patterns(namespace: &str) -> (String, String) {
+    if namespace.is_empty() {
+        ("~*".to_owned(), "~*".to_owned())
+    } else {
+        (format!("~{namespace}:*"), format!("~{{{namespace}:*"))
+    }
+}
+
+/// Checks that this user may keep the records of idempotent calls and of jobs. `None` if it may.
+///
+/// Locks need none of these commands, so what is missing is one note.
+pub(super) fn records(answers: &Answers, terms: &Terms) -> Option<Finding> {
+    let probes = answers.record_probes.iter();
+    let refused: Vec<_> = probes.filter_map(|probe| Some((probe, probe.answer.as_ref().err()?))).collect();
+    let (_, first) = refused.first()?;
+    let list = |of: fn(&Probe<RecordNeed>) -> &str| {
+        refused.iter().map(|(probe, _)| format!("`{}`", of(probe))).collect::<Vec<_>>().join(", ")
+    };
+    let found = format!("this user may not run {}: {}", list(|probe| probe.command), first.said);
+    let all_are = |need| refused.iter().all(|(probe, _)| probe.need == need);
+    let meaning = match (all_are(RecordNeed::Calls), all_are(RecordNeed::Jobs)) {
+        (true, _) => "locks, leaders, and scheduled jobs work, but idempotent calls fail",
+        (_, true) => {
+            "locks, leaders, and idempotent calls work, but scheduled jobs fail, or a huge value blocks the server"
+        }
+        _ => "locks and leaders work, but idempotent calls and scheduled jobs fail",
+    };
+    let (keys, counters) = key_patterns(&terms.namespace);
+    let rules = list(|probe| probe.rule.unwrap_or(probe.command));
+    let advice = format!(
+        "if the service uses them, allow the commands with `ACL SETUSER`: {rules} on the keys `{keys}` and `{counters}`"
+    );
+    Some(Finding::new(Note, "records", found, meaning).advice(advice))
 }
 
 /// The effect of a server without `EVALSHA`.
@@ -316,6 +347,38 @@ mod tests {
             of(vec![probe("SET", Need::Locks, refusal(false)), probe("DEL", Need::Locks, refusal(false))]);
         assert_eq!(unable.len(), 1, "{unable:?}");
         assert_is(&unable[0], Danger, "`SET` failed: no");
+    }
+
+    #[test]
+    fn missing_commands_of_records_are_one_note() {
+        let probe = |command, need, is_refused| {
+            let refusal = Refusal { is_forbidden: true, said: "NOPERM".into() };
+            Probe { command, rule: Some("+it"), need, answer: if is_refused { Err(refusal) } else { Ok(()) } }
+        };
+        let of = |refused: [bool; 3]| {
+            let record_probes = vec![
+                probe("HSET", RecordNeed::CallsAndJobs, refused[0]),
+                probe("EXISTS", RecordNeed::Calls, refused[1]),
+                probe("HLEN", RecordNeed::Jobs, refused[2]),
+            ];
+            records(&Answers { record_probes, ..answers() }, &terms())
+        };
+
+        assert!(of([false; 3]).is_none());
+        let all = of([true; 3]).expect("it is reported");
+        assert_is(&all, Note, "`HSET`, `EXISTS`, `HLEN`: NOPERM");
+        let both = of([false, true, true]).expect("it is reported");
+        assert_is(&both, Note, "but idempotent calls and scheduled jobs fail");
+        assert_is(
+            &of([false, false, true]).expect("it is reported"),
+            Note,
+            "idempotent calls work, but scheduled",
+        );
+        assert_is(
+            &of([false, true, false]).expect("it is reported"),
+            Note,
+            "jobs work, but idempotent calls fail",
+        );
     }
 
     #[test]

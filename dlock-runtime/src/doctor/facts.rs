@@ -89,6 +89,8 @@ pub(crate) struct Answers {
     pub(crate) listening: Read<()>,
     /// The commands that locks need, tried as this user; empty for a replica.
     pub(crate) probes: Vec<Probe>,
+    /// The commands of records; empty if this build keeps none, or the servers cannot.
+    pub(crate) record_probes: Vec<Probe<RecordNeed>>,
 }
 
 impl Answers {
@@ -170,12 +172,12 @@ impl fmt::Display for Offset {
 
 /// A command that was tried as this user, on a separate key in the namespace.
 #[derive(Debug)]
-pub(crate) struct Probe {
+pub(crate) struct Probe<N = Need> {
     /// The command, as typed in a client.
     pub(crate) command: &'static str,
     /// The ACL rule that allows it; `None` for a step of several commands.
     pub(crate) rule: Option<&'static str>,
-    pub(crate) need: Need,
+    pub(crate) need: N,
     pub(crate) answer: Result<(), Refusal>,
 }
 
@@ -192,6 +194,17 @@ pub(crate) enum Need {
     Tracking,
     /// Calling scripts by hash.
     ScriptNames,
+}
+
+/// The records that need a command, which no lock needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordNeed {
+    /// Those of idempotent calls and of scheduled jobs.
+    CallsAndJobs,
+    /// Those of idempotent calls.
+    Calls,
+    /// Those of scheduled jobs.
+    Jobs,
 }
 
 /// Why a command failed.
@@ -258,6 +271,7 @@ pub(super) mod tests {
             pings: Vec::new(),
             listening: Ok(()),
             probes: Vec::new(),
+            record_probes: Vec::new(),
         }
     }
 

@@ -82,6 +82,7 @@ fn of_master(answers: &Answers, terms: &Terms) -> Vec<Finding> {
     findings.push(connectivity::clock(answers));
     findings.push(connectivity::latency(answers, terms));
     findings.extend(connectivity::commands(answers, terms));
+    findings.extend(connectivity::records(answers, terms));
     findings.push(connectivity::channel(answers, terms));
     findings
 }

@@ -19,9 +19,29 @@ local HISTORY, FURTHEST_AHEAD, LONGEST_EARLY = 50, 86400000, 10000
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+
+-- Other clients can write to the key as well, and copying much of it would block the server. If an
+-- ACL rejects MEMORY USAGE, the size is unknown.
+local MOST_FIELDS, LARGEST = 128, 262144
+local TEXTS = {t = true, o = true, nd = true, en = true, sp = true}
+
+local function is_larger_than_a_record()
+  if redis.call('HLEN', KEYS[1]) > MOST_FIELDS then return true end
+  local size = redis.pcall('MEMORY', 'USAGE', KEYS[1], 'SAMPLES', '0')
+  return type(size) == 'number' and size > LARGEST
+end
+
+local function no_record()
+  return redis.error_reply('WRONGTYPE the key holds a hash that is not the record of a job')
+end
+
+if is_larger_than_a_record() then return no_record() end
 local values = redis.call('HMGET', KEYS[1], unpack(FIELDS))
 local r, changed = {}, {}
-for at, field in ipairs(FIELDS) do r[field] = values[at] or nil end
+for at, field in ipairs(FIELDS) do
+  r[field] = values[at] or nil
+  if r[field] and not TEXTS[field] and not tonumber(r[field]) then return no_record() end
+end
 
 local function text(value)
   if type(value) == 'number' then return string.format('%.0f', value) end

@@ -231,6 +231,19 @@ impl Schedule {
         Ok(())
     }
 
+    /// Returns the first instant after `now`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the schedule is invalid, or has no further instant.
+    #[cfg(feature = "testing")]
+    pub(crate) fn next_after(&self, now: std::time::SystemTime) -> Result<std::time::SystemTime> {
+        use crate::scheduled::tick;
+        let now = tick::to_millis(now).unwrap_or_default();
+        let next = self.checked()?.next_after(now).map(tick::from_millis);
+        next.ok_or_else(|| config("schedule", "it has no further instant"))
+    }
+
     pub(super) fn retries(&self) -> u32 {
         match self.on_error {
             FailedRun::Done => 0,

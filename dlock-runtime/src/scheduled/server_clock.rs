@@ -1,11 +1,15 @@
 //! [`ServerClock`], the server's clock, as far as this process knows it.
 
 use std::sync::Mutex;
+#[cfg(feature = "testing")]
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use crate::engine::Engine;
 use crate::scheduled::tick;
 use crate::sync::lock;
+#[cfg(feature = "testing")]
+use crate::testing::replica_clock::ReplicaClock;
 
 /// The difference between the server's clock and the clock of leases.
 ///
@@ -15,6 +19,9 @@ use crate::sync::lock;
 pub(crate) struct ServerClock {
     /// The server's clock minus the clock of leases, in milliseconds.
     ahead: Mutex<Option<i64>>,
+    /// The wall clock of a simulated process, instead of the machine's.
+    #[cfg(feature = "testing")]
+    own: OnceLock<Arc<ReplicaClock>>,
 }
 
 impl ServerClock {
@@ -28,8 +35,23 @@ impl ServerClock {
     pub(super) fn now(&self, engine: &Engine) -> u64 {
         match *lock(&self.ahead) {
             Some(ahead) => local(engine).saturating_add_signed(ahead),
-            None => tick::to_millis(SystemTime::now()).unwrap_or_default(),
+            None => self.wall_clock(),
         }
+    }
+
+    /// Sets the wall clock of a simulated process.
+    #[cfg(feature = "testing")]
+    pub(crate) fn assume(&self, clock: Arc<ReplicaClock>) {
+        let _ = self.own.set(clock); // each process has one
+    }
+
+    /// Returns the time of this process in milliseconds since the epoch.
+    fn wall_clock(&self) -> u64 {
+        #[cfg(feature = "testing")]
+        if let Some(clock) = self.own.get() {
+            return clock.now();
+        }
+        tick::to_millis(SystemTime::now()).unwrap_or_default()
     }
 }
 

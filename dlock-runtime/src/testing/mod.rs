@@ -1,5 +1,5 @@
-//! A test kit for code that uses locks: contention, lost locks, and outages on demand. See [the
-//! guide](crate::docs::testing).
+//! A test kit for code that uses locks: contention, lost locks, outages, and crashed processes on
+//! demand. See [the guide](crate::docs::testing).
 //!
 //! [`TestLocks`] is a store of locks in memory, as `memory://` is, that a test controls. It needs
 //! the feature `testing`, which belongs in `[dev-dependencies]`. [`errors`] returns lock errors for
@@ -11,6 +11,8 @@ pub mod errors;
 pub(crate) mod installed;
 mod outage;
 pub(crate) mod recorder;
+mod replica;
+pub(crate) mod replica_clock;
 
 use std::future::Future;
 use std::panic::Location;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 pub use crash_point::CrashPoint;
 pub use installed::Installed;
 pub use outage::Outage;
+pub use replica::Replica;
 
 use crate::backend::memory::MemoryStore;
 use crate::config::Settings;
@@ -159,6 +162,39 @@ impl TestLocks {
     #[must_use]
     pub fn another_manager(&self) -> LockManager {
         LockManager::in_memory(&self.world, &self.settings)
+    }
+
+    /// Starts a fleet of `count` processes of the code under test over this store.
+    ///
+    /// Each has a manager and a wall clock of its own, and can crash. A process whose clock is not
+    /// set has the clock of the store.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "scheduled")] mod with_scheduled {
+    /// # use std::time::Duration;
+    /// # use dlock_runtime::{Error, scheduled::Schedule, testing::TestLocks};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # pub async fn main() -> Result<(), Error> {
+    /// let (locks, hourly) = (TestLocks::new(), Schedule::cron("0 * * * *")?);
+    /// let fleet = locks.fleet(3);
+    /// fleet[1].set_clock_ahead(Duration::from_secs(4));
+    /// fleet[2].set_clock_behind(Duration::from_secs(4));
+    ///
+    /// let each = fleet.iter().map(async |replica| {
+    ///     replica.sleep_until_tick(&hourly).await;
+    ///     replica.manager().job("report").run(&hourly, async |_| Ok::<_, Error>(())).await
+    /// });
+    /// let ran = futures_util::future::try_join_all(each).await?;
+    ///
+    /// assert_eq!(ran.iter().flatten().count(), 1);
+    /// # Ok(()) } }
+    /// # fn main() { #[cfg(feature = "scheduled")] with_scheduled::main().unwrap() }
+    /// ```
+    #[must_use]
+    pub fn fleet(&self, count: usize) -> Vec<Replica> {
+        (0..count).map(|_| Replica::of(self)).collect()
     }
 
     /// Runs `future` with these locks instead of the installed manager.

@@ -19,6 +19,8 @@ pub(crate) struct Recorder(Mutex<RecordedEvents>);
 struct RecordedEvents {
     /// The managers that act for other processes: not counted, and not affected by outages.
     elsewhere: HashSet<ProcessId>,
+    /// The managers whose processes have crashed. The store gets nothing from them.
+    crashed: HashSet<ProcessId>,
     /// The number of acquisitions for each key.
     admitted: HashMap<Name, u64>,
     /// Where the next attempt of a record crashes.
@@ -66,19 +68,32 @@ impl Recorder {
         lock(&self.0).admitted.get(key).copied().unwrap_or_default()
     }
 
-    /// Returns the reply for a manager during an outage, or `None` if it is not affected.
+    /// Records that the process of a manager has crashed.
+    pub(super) fn has_crashed(&self, process: ProcessId) {
+        lock(&self.0).crashed.insert(process);
+    }
+
+    /// Returns the reply for a manager whose process has crashed, or during an outage; `None` if it
+    /// is not affected.
     pub(crate) fn refusal(&self, process: ProcessId) -> Option<Reply> {
         let pages = lock(&self.0);
+        if pages.crashed.contains(&process) {
+            // It is permanent, so nothing is sent again.
+            let failure = Failure::new(FailureKind::Lasting, "the test has crashed this process");
+            return Some(Reply::Refused(failure));
+        }
         let cut_off = pages.outages > 0 && !pages.elsewhere.contains(&process);
         cut_off.then(|| Reply::Refused(Failure::new(FailureKind::Passing, "the test simulates an outage")))
     }
 
-    /// Keeps tokens until the end of an outage; returns those that can be released now.
-    pub(crate) fn abandon(&self, abandoned: Vec<(Name, Token)>) -> Vec<(Name, Token)> {
+    /// Keeps tokens until the end of an outage; returns those that can be released now. Tokens of a
+    /// crashed process are not released.
+    pub(crate) fn abandon(&self, mut abandoned: Vec<(Name, Token)>) -> Vec<(Name, Token)> {
         if abandoned.is_empty() {
             return abandoned;
         }
         let mut pages = lock(&self.0);
+        abandoned.retain(|(_, token)| !pages.crashed.contains(&token.process()));
         if pages.outages == 0 {
             return abandoned;
         }

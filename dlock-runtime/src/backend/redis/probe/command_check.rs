@@ -13,7 +13,7 @@ use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::probe::session::ProbeSession;
 use crate::backend::redis::transport::error_kind;
 use crate::config::Settings;
-use crate::doctor::facts::{Deployment, Need, Probe, Read, Refusal};
+use crate::doctor::facts::{Deployment, Need, Probe, Read, RecordNeed, Refusal};
 use crate::key::{MARKER, Name};
 use crate::layout::Publish;
 use crate::protocol::command::{Command, EnqueueMode};
@@ -143,8 +143,38 @@ async fn of_strings(session: &mut ProbeSession<'_>, usage: &CommandCheck) -> Vec
     probes
 }
 
+/// Tries the commands of records, on a key that expires. `of_locks` are the commands of locks.
+pub(super) async fn of_records(
+    session: &mut ProbeSession<'_>,
+    usage: &CommandCheck,
+    of_locks: &[Probe],
+) -> Vec<Probe<RecordNeed>> {
+    let keeps_records = cfg!(any(feature = "idempotent", feature = "scheduled"));
+    let can_expire = of_locks.iter().any(|probe| probe.command == "PEXPIRE" && probe.answer.is_ok());
+    if !keeps_records || !can_expire || usage.topology == Deployment::Quorum {
+        return Vec::new();
+    }
+    let key = &*format!("{}:record", codec::counter(&usage.key));
+    let mut probes = tries(session, |to| {
+        use RecordNeed::{Calls, CallsAndJobs, Jobs};
+        to.command("HSET", "+hset", CallsAndJobs, &["HSET", key, "a", "1"]);
+        to.command("PEXPIRE", "+pexpire", CallsAndJobs, &["PEXPIRE", key, LIFE]);
+        to.command("HGET", "+hget", Calls, &["HGET", key, "a"]);
+        to.command("HLEN", "+hlen", Jobs, &["HLEN", key]);
+        to.command("MEMORY USAGE", "+memory|usage", Jobs, &["MEMORY", "USAGE", key]);
+        to.command("HMGET", "+hmget", CallsAndJobs, &["HMGET", key, "a"]);
+        to.command("HGETALL", "+hgetall", CallsAndJobs, &["HGETALL", key]);
+        to.command("EXISTS", "+exists", Calls, &["EXISTS", key]);
+        to.command("HDEL", "+hdel", CallsAndJobs, &["HDEL", key, "a"]);
+        to.command("DEL", "+del", CallsAndJobs, &["DEL", key]);
+    })
+    .await;
+    probes.retain(|probe| !["PEXPIRE", "DEL"].contains(&probe.command)); // locks need them too
+    probes
+}
+
 /// Sends the commands that `name` adds in one pipeline, and returns their outcomes.
-async fn tries(session: &mut ProbeSession<'_>, name: impl FnOnce(&mut Attempts)) -> Vec<Probe> {
+async fn tries<N>(session: &mut ProbeSession<'_>, name: impl FnOnce(&mut Attempts<N>)) -> Vec<Probe<N>> {
     let mut tries = Attempts { named: Vec::new(), questions: redis::pipe() };
     name(&mut tries);
     let answers = session.ask_all(&tries.questions).await;
@@ -153,19 +183,21 @@ async fn tries(session: &mut ProbeSession<'_>, name: impl FnOnce(&mut Attempts))
     tries.named.into_iter().zip(answers).map(probe).collect()
 }
 
-struct Attempts {
-    named: Vec<(&'static str, Option<&'static str>, Need)>,
+struct Attempts<N> {
+    named: Vec<(&'static str, Option<&'static str>, N)>,
     questions: Pipeline,
 }
 
-impl Attempts {
-    fn command(&mut self, command: &'static str, rule: &'static str, need: Need, words: &[&str]) {
+impl<N> Attempts<N> {
+    fn command(&mut self, command: &'static str, rule: &'static str, need: N, words: &[&str]) {
         self.named.push((command, Some(rule), need));
         let mut question = redis::Cmd::new();
         question.arg(words);
         self.questions.add_command(question);
     }
+}
 
+impl Attempts<Need> {
     /// Acquires, renews, and releases a lock with the real scripts. Without a fencing token, whose
     /// counter would remain.
     fn live_through(&mut self, usage: &CommandCheck) {

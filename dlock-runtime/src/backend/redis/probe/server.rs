@@ -32,11 +32,13 @@ pub(super) async fn ask(
         let info = session.text(info).map(Info);
         let settings = settings(&mut session).await;
         let clock = clock(&mut session).await;
-        let (probes, pings) = match part {
-            Part::Master => (command_check::all(&mut session, usage).await, pings(&mut session).await),
-            Part::Replica => (Vec::new(), Vec::new()),
-        };
-        Ok(Answers { info, settings, clock, pings, listening: Ok(()), probes })
+        let (mut probes, mut record_probes, mut pings) = (Vec::new(), Vec::new(), Vec::new());
+        if part == Part::Master {
+            probes = command_check::all(&mut session, usage).await;
+            record_probes = command_check::of_records(&mut session, usage, &probes).await;
+            pings = self::pings(&mut session).await;
+        }
+        Ok(Answers { info, settings, clock, pings, listening: Ok(()), probes, record_probes })
     };
     let listening = async {
         match part {
