@@ -46,7 +46,7 @@ pub(crate) struct MemoryStore {
     counters: Mutex<HashMap<Name, u64>>,
     /// The keys that are no locks.
     values: Mutex<HashMap<Name, StoreSlot>>,
-    managers: Mutex<HashMap<ProcessId, Weak<Engine>>>,
+    managers: Mutex<HashMap<ProcessId, Member>>,
     /// Records and decisions of the testing API.
     #[cfg(feature = "testing")]
     pub(crate) recorder: Recorder,
@@ -59,6 +59,12 @@ pub(crate) struct MemoryStore {
     /// Held while `next` changes. To raise `next`, the deadlines are read under this lock. A caller
     /// that lowers it has recorded its deadline before it locks, so no deadline is missed.
     changing_next: Mutex<()>,
+}
+
+/// A connected manager.
+struct Member {
+    engine: Weak<Engine>,
+    owner: Arc<str>,
 }
 
 /// The stores that are shared by name.
@@ -103,7 +109,8 @@ impl MemoryStore {
         // Without tracking: only this crate changes the keys of the store.
         let rules = ProtocolConfig { tracking: false, ..settings.rules };
         let engine = Arc::new(Engine::new(Arc::new(backend), clock, tokens, rules, settings.lease));
-        lock(&self.managers).insert(process, Arc::downgrade(&engine));
+        let owner = Arc::clone(&settings.owner);
+        lock(&self.managers).insert(process, Member { engine: Arc::downgrade(&engine), owner });
         engine
     }
 
@@ -178,14 +185,14 @@ impl MemoryStore {
     }
 
     fn manager(&self, process: ProcessId) -> Option<Arc<Engine>> {
-        lock(&self.managers).get(&process).and_then(Weak::upgrade)
+        lock(&self.managers).get(&process).and_then(|member| member.engine.upgrade())
     }
 
     /// Returns every connected manager.
     pub(crate) fn managers(&self) -> Vec<Arc<Engine>> {
         let mut managers = lock(&self.managers);
-        managers.retain(|_, engine| engine.strong_count() > 0);
-        managers.values().filter_map(Weak::upgrade).collect()
+        managers.retain(|_, member| member.engine.strong_count() > 0);
+        managers.values().filter_map(|member| member.engine.upgrade()).collect()
     }
 
     /// Returns the manager with the earliest deadline if that is at most `now`, and stores the
@@ -307,6 +314,10 @@ impl Backend for Memory {
     fn due_earlier(&self, due: BootInstant) {
         let _changing = lock(&self.store.changing_next);
         self.store.next.fetch_min(due.nanos(), Ordering::SeqCst);
+    }
+
+    fn owner_of(&self, manager: ProcessId) -> Option<Arc<str>> {
+        lock(&self.store.managers).get(&manager).map(|member| Arc::clone(&member.owner))
     }
 
     #[cfg(feature = "testing")]

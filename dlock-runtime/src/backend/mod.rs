@@ -43,7 +43,7 @@ use crate::protocol::deadline::BootInstant;
 #[cfg(all(feature = "idempotent", feature = "testing"))]
 use crate::testing::crash_point::CrashPoint;
 use crate::timer;
-use crate::token::Token;
+use crate::token::{ProcessId, Token};
 
 /// One command for one key.
 #[derive(Debug)]
@@ -112,6 +112,11 @@ pub(crate) trait Backend: Debug + Send + Sync {
     #[allow(dead_code, reason = "used by features that are not locks")]
     fn runs_calls(&self) -> bool {
         true
+    }
+
+    /// Returns the owner of a manager, if this store knows it without a server.
+    fn owner_of(&self, _manager: ProcessId) -> Option<Arc<str>> {
+        None
     }
 
     /// Spawns a task that runs even while the callers' threads are blocked, if the backend has its

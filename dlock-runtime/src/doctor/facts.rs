@@ -192,6 +192,8 @@ pub(crate) enum Need {
     Tracking,
     /// Calling scripts by hash.
     ScriptNames,
+    /// Naming connections by the owner of the manager.
+    Owner,
 }
 
 /// Why a command failed.
