@@ -26,8 +26,7 @@ pub fn shared_url(name: &str) -> String {
     }
 }
 
-/// Sends `POST path` to `address`, and returns the status and the body of the reply. A minimal
-/// HTTP/1.1 client.
+/// Sends `POST path` to `address` without a body, and returns the status and the body of the reply.
 ///
 /// # Errors
 ///
@@ -37,9 +36,25 @@ pub fn shared_url(name: &str) -> String {
 ///
 /// Dropping the future closes the connection.
 pub async fn post(address: SocketAddr, path: &str) -> io::Result<(u16, String)> {
+    post_json(address, path, "").await
+}
+
+/// Sends `POST path` to `address` with a body, and returns the status and the body of the reply. A
+/// minimal HTTP/1.1 client.
+///
+/// # Errors
+///
+/// Fails if the connection fails, or the reply does not start with a status.
+///
+/// # Cancel safety
+///
+/// Dropping the future closes the connection.
+pub async fn post_json(address: SocketAddr, path: &str, body: &str) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
-    let request =
-        format!("POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the packages for a release: which files each contains, and that all three can be published
-# in their order. Without network, it prints what it skips.
+# Checks the packages for a release: what each contains and says about itself, and that all four can
+# be published in their order. Without network, it prints what it skips.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 failed=0
@@ -11,10 +11,13 @@ problem() {
     failed=1
 }
 
-for package in dlock-macros dlock-runtime dlock-cli; do
+for package in dlock-calendar dlock-macros dlock-runtime dlock-cli; do
     files=$(cargo package --list --allow-dirty -q -p "$package") || { problem "$package cannot be listed"; continue; }
     for file in Cargo.toml README.md LICENSE-MIT LICENSE-APACHE; do
         grep -qx "$file" <<<"$files" || problem "$package lacks $file"
+    done
+    for field in license.workspace readme keywords categories description; do
+        grep -q "^$field = " "$package/Cargo.toml" || problem "$package has no $field"
     done
     tests=$(grep -E '(^|/)(tests|simulation|exhaustive|interleavings|schedules)(/|\.rs$)' <<<"$files")
     [ -z "$tests" ] || problem "$package contains tests: $(tr '\n' ' ' <<<"$tests")"

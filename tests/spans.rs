@@ -459,3 +459,29 @@ async fn a_refused_channel_is_logged_once_per_namespace() {
     let of = |name: &str| ("INFO".to_owned(), name.to_owned());
     assert_eq!(refused(), [of("refused"), of("refused:eu")]);
 }
+
+#[tokio::test]
+async fn a_connection_is_logged_with_its_manager_and_owner() {
+    drop(logged());
+    let server = RedisServer::start();
+    let locks = LockManager::builder(&server.url()).owner("web-1").connect().await;
+    let id = locks.expect("the server accepts connections").id();
+    let owner = || {
+        let logged = logged();
+        let connected = logged
+            .iter()
+            .find(|fields| fields["name"] == "dlock.connected" && fields.get("manager") == Some(&id));
+        connected.map(|fields| fields["owner"].clone())
+    };
+
+    let written = async {
+        loop {
+            if let Some(owner) = owner() {
+                break owner;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+
+    assert_eq!(within(Duration::from_secs(20), "the event", written).await, "web-1");
+}

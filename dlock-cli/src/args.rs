@@ -228,7 +228,7 @@ pub(crate) const HELP: &str = "\
 dlock: a tool for operators of distributed locks in Redis
 
   dlock doctor [URL] [--json]      checks the servers for settings by which locks can be lost or refused
-  dlock inspect [URL] KEY          shows the holder of a lock, its time to live, and the number of waiters
+  dlock inspect [URL] KEY          shows the holder of a lock and its owner, its time to live, and the number of waiters
   dlock release [URL] KEY --yes    releases a lock whose holder is gone for good
   dlock idem get [URL] KEY         shows the record of an idempotent call: its state, attempts, steps, and result
   dlock idem resolve [URL] KEY --done JSON | --forget

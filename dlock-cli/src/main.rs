@@ -78,7 +78,11 @@ async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
         say(&format!("`{key}` is not held; {TYPED_SO}\n"));
         return Ok(ExitCode::FAILURE);
     };
-    let holder = seen.holder().unwrap_or("a client that does not use dlock");
+    let holder = match (seen.holder(), seen.owner()) {
+        (Some(holder), Some(owner)) => format!("{holder} ({owner})"),
+        (Some(holder), None) => format!("{holder} (owner not known: is it connected?)"),
+        (None, _) => "a client that does not use dlock".to_owned(),
+    };
     let left =
         seen.remaining().map_or("for ever".to_owned(), |left| format!("for {:.1} s", left.as_secs_f64()));
     say(&format!("`{key}` is held by {holder}, {left} unless it is renewed; waiters: {}\n", seen.waiters()));

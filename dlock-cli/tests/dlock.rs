@@ -121,7 +121,8 @@ fn the_url_may_come_from_the_environment() {
 #[tokio::test]
 async fn locks_are_inspected_and_released_only_with_yes() {
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let manager = LockManager::builder(&server.url()).owner("web-1").connect().await;
+    let manager = manager.expect("the server takes managers");
     let guard = manager.lock("order:7").lease(Duration::from_secs(30)).acquire().await.expect("it is free");
     let url = server.url();
 
@@ -133,7 +134,8 @@ async fn locks_are_inspected_and_released_only_with_yes() {
     let (free, of_free) = dlock(&["inspect", &url, "order:7"]);
     let (again, of_again) = dlock(&["release", "--yes", &url, "order:7"]);
 
-    assert!(held == 0 && of_held.contains(&manager.id()) && of_held.contains("waiters: 0"), "{of_held}");
+    let holder = format!("{} (web-1)", manager.id());
+    assert!(held == 0 && of_held.contains(&holder) && of_held.contains("waiters: 0"), "{of_held}");
     assert!(refused == 2 && of_refused.contains("--yes") && before.is_some(), "{of_refused}");
     assert!(released == 0 && of_released.contains("is released") && after.is_none(), "{of_released}");
     assert!(free == 1 && of_free.contains("`order:7` is not held; write keys without"), "{of_free}");

@@ -50,6 +50,7 @@ pub struct Builder {
 #[derive(Clone, Debug, Default)]
 struct Overrides {
     namespace: Option<String>,
+    owner: Option<Arc<str>>,
     layout: Option<Layout>,
     publish: Option<Publish>,
     lease: Option<Duration>,
@@ -77,8 +78,24 @@ impl Builder {
     /// Sets the prefix of every key in Redis, which a `:` separates from the key. Default: `dlock`.
     ///
     /// An empty namespace adds no prefix, for deployments whose other clients use bare names.
+    #[doc(alias = "prefix")]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.overrides.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Sets the name that operators see for this manager. Default: the host and the process, such as
+    /// `web-1:4242`.
+    ///
+    /// It has 1 to 64 printable ASCII characters, and no spaces. [`LockInfo::owner`] returns it for
+    /// locks of this manager, `CLIENT LIST` has it as the name of the manager's connections, and the
+    /// event `dlock.connected` has it in its field `owner`. It need not be unique. All users of the
+    /// server can see it, so it must not contain a secret.
+    ///
+    /// [`LockInfo::owner`]: crate::LockInfo::owner
+    #[doc(alias = "client_name")]
+    pub fn owner(mut self, owner: impl AsRef<str>) -> Self {
+        self.overrides.owner = Some(owner.as_ref().into());
         self
     }
 
@@ -98,6 +115,7 @@ impl Builder {
     }
 
     /// Sets the lease of calls that set none. Default: 30 s. From 100 ms to 365 days.
+    #[doc(alias = "ttl")]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.overrides.lease = Some(lease);
         self
@@ -106,6 +124,7 @@ impl Builder {
     /// Sets how long to wait for one reply of the server. Default: 500 ms. From 10 ms to 60 s.
     ///
     /// After that time, the outcome of the command counts as unknown.
+    #[doc(alias = "timeout")]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.overrides.response_timeout = Some(timeout);
         self
@@ -142,7 +161,7 @@ impl Builder {
     /// Sets how long a fencing counter outlives its last use. Default: 7 days. From 1 minute to 365
     /// days.
     ///
-    /// A counter takes about 120 bytes in the server. One that has expired restarts at the server's
+    /// A counter takes about 130 bytes in the server. One that has expired restarts at the server's
     /// time, above every token that it issued, unless the server's clock has stepped back since.
     /// With [`Layout::Redisson`], counters do not expire, and it is an error.
     pub fn fence_ttl(mut self, ttl: Duration) -> Self {
@@ -326,6 +345,7 @@ impl Builder {
     /// # Cancel safety
     ///
     /// Dropping the future closes the connection.
+    #[doc(alias = "build")]
     pub async fn connect(self) -> Result<LockManager> {
         let overrides = self.call_overrides()?;
         let mut target = self.target()?;
@@ -411,6 +431,7 @@ impl Builder {
         let mut target = url::parse(&self.url)?;
         let Overrides {
             namespace,
+            owner,
             layout,
             publish,
             lease,
@@ -431,6 +452,7 @@ impl Builder {
         } = self.overrides;
         let settings = &mut target.settings;
         set(&mut settings.namespace, namespace);
+        set(&mut settings.owner, owner);
         set(&mut settings.layout, layout);
         set(&mut settings.publish, publish);
         set(&mut settings.lease, lease);

@@ -96,6 +96,7 @@ mod lock;
 mod lock_info;
 mod manager;
 mod options;
+mod owner;
 mod printable;
 mod protocol;
 mod retry;

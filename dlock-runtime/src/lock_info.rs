@@ -13,6 +13,7 @@ use crate::token::ProcessId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockInfo {
     holder: Option<String>,
+    owner: Option<String>,
     ours: bool,
     kept: bool,
     remaining: Option<Duration>,
@@ -23,12 +24,18 @@ pub struct LockInfo {
 impl LockInfo {
     /// Describes what the server has reported. `kept`: the manager `us` keeps the lock after its
     /// hold has ended.
-    pub(crate) fn new(sight: RecordInfo, us: ProcessId, kept: bool) -> Self {
+    pub(crate) fn new(sight: RecordInfo, owner: Option<String>, us: ProcessId, kept: bool) -> Self {
         let RecordInfo { holder, waiters, ttl, fence } = sight;
         let ours = holder == Some(us);
-        let fencing_token = fence.map(FencingToken::new);
-        let holder = holder.map(ProcessId::shown);
-        Self { holder, ours, kept: ours && kept, remaining: ttl, waiters, fencing_token }
+        Self {
+            holder: holder.map(ProcessId::shown),
+            owner,
+            ours,
+            kept: ours && kept,
+            remaining: ttl,
+            waiters,
+            fencing_token: fence.map(FencingToken::new),
+        }
     }
 
     /// Returns the [ID](crate::LockManager::id) of the manager that holds the lock.
@@ -37,6 +44,17 @@ impl LockInfo {
     #[must_use]
     pub fn holder(&self) -> Option<&str> {
         self.holder.as_deref()
+    }
+
+    /// Returns the [owner](crate::Builder::owner) of that manager, such as `web-1:4242`.
+    ///
+    /// The manager's connection announces it, so it is known only while the manager is connected to
+    /// the server of the lock. Returns `None` if it is not connected, if the value is not of this
+    /// library, if this user may not run `PUBSUB CHANNELS`, or with a quorum if the lock is another
+    /// manager's.
+    #[must_use]
+    pub fn owner(&self) -> Option<&str> {
+        self.owner.as_deref()
     }
 
     /// Returns `true` if this manager holds the lock, or keeps it for a `min_hold`.

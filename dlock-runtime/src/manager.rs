@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::backend::Backend;
 use crate::backend::memory::MemoryStore;
 use crate::backend::redis::Redis;
+use crate::backend::redis::owner_lookup::OwnerLookup;
 use crate::builder::Builder;
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -19,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::guard::{answered, usable};
 #[cfg(feature = "idempotent")]
 use crate::idempotent::duplicates::Duplicates;
-use crate::key::IntoLockKey;
+use crate::key::{IntoLockKey, Name};
 use crate::leader::elections::Elections;
 use crate::lock::Lock;
 use crate::lock_info::LockInfo;
@@ -54,6 +55,7 @@ struct ManagerInner {
     engine: Arc<Engine>,
     namespace: String,
     place: String,
+    owner: Arc<str>,
     overrides: Arc<CallOverrides>,
     /// The terms of this process as a leader.
     elections: Arc<Elections>,
@@ -69,6 +71,21 @@ struct ManagerInner {
 struct Idempotency {
     secrets: FingerprintSecrets,
     duplicates: Arc<Duplicates>,
+}
+
+/// Has no implementation: its message is for users who write `LockManager::new`.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`LockManager` has no `new`, since it connects: write `LockManager::connect(url).await?`",
+    label = "there is no manager without a connection",
+    note = "with options, write `LockManager::builder(url).lease(..).connect().await?`, and `connect_lazy` to start before the server; for annotated functions, write `dlock_runtime::init(url).await?`, once"
+)]
+pub trait ConnectsInNew {
+    /// What `new` would return.
+    type Manager;
+
+    /// Would connect.
+    fn connect(self) -> Self::Manager;
 }
 
 impl LockManager {
@@ -87,6 +104,12 @@ impl LockManager {
     #[doc(alias = "new")]
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder(url).connect().await
+    }
+
+    /// Leads to a message of the compiler that says what to write instead.
+    #[doc(hidden)]
+    pub fn new<U: ConnectsInNew>(url: U) -> U::Manager {
+        url.connect()
     }
 
     /// Returns a builder of a manager for `url`.
@@ -148,7 +171,7 @@ impl LockManager {
     /// Returns a manager of a store in memory.
     pub(crate) fn in_memory(world: &Arc<MemoryStore>, settings: &Settings) -> Self {
         let tokens = TokenSource::new();
-        let backend = world.join(tokens.process(), settings.rules.grant_lease);
+        let backend = world.join(tokens.process(), settings.rules.grant_lease, &settings.owner);
         let engine = Engine::over(backend, world.clock(), tokens, settings.rules, settings.lease);
         Self::with_engine(engine, settings, "memory".to_owned())
     }
@@ -164,6 +187,7 @@ impl LockManager {
             engine,
             namespace: settings.namespace.clone(),
             place,
+            owner: Arc::clone(&settings.owner),
             overrides: Arc::clone(&settings.overrides),
             elections: Arc::default(),
             #[cfg(feature = "scheduled")]
@@ -180,11 +204,12 @@ impl LockManager {
     /// Returns the same manager with another namespace.
     #[cfg(feature = "testing")]
     pub(crate) fn in_namespace(&self, namespace: &str) -> Self {
-        let ManagerInner { engine, place, overrides, .. } = &*self.shared;
+        let ManagerInner { engine, place, owner, overrides, .. } = &*self.shared;
         let shared = ManagerInner {
             engine: Arc::clone(engine),
             namespace: namespace.to_owned(),
             place: place.clone(),
+            owner: Arc::clone(owner),
             overrides: Arc::clone(overrides),
             elections: Arc::clone(&self.shared.elections),
             #[cfg(feature = "scheduled")]
@@ -198,6 +223,7 @@ impl LockManager {
     /// Returns the lock of `key` in this manager's namespace. It is not held yet.
     ///
     /// An invalid key is reported when the lock is acquired.
+    #[doc(alias("acquire", "mutex"))]
     pub fn lock(&self, key: impl IntoLockKey) -> Lock {
         Lock::new(self.clone(), key.into_lock_key(self.namespace()), Options::new())
     }
@@ -229,7 +255,8 @@ impl LockManager {
 
     /// Returns the state of the lock of `key`, or `None` if it is free.
     ///
-    /// It changes nothing and costs one round trip. See
+    /// It changes nothing and costs one round trip, and another one for the
+    /// [owner](LockInfo::owner) if another manager holds the lock. See
     /// [`docs::operating`](crate::docs::operating).
     ///
     /// # Errors
@@ -240,17 +267,40 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
+    #[doc(alias = "is_locked")]
     pub async fn inspect(&self, key: impl IntoLockKey) -> Result<Option<LockInfo>> {
         let key = key.into_lock_key(self.namespace())?;
         let engine = self.engine();
         engine.in_own_process(Some(&key))?;
         match usable(&key, engine.query(key.name(), Command::Inspect).await)? {
             Reply::Info(sight) => {
+                let Some(sight) = sight else { return Ok(None) };
                 let kept = engine.is_kept(key.name());
-                Ok(sight.map(|sight| LockInfo::new(sight, engine.tokens.process(), kept)))
+                let owner = match sight.holder {
+                    Some(holder) => self.owner_of(holder, key.name()).await,
+                    None => None,
+                };
+                Ok(Some(LockInfo::new(sight, owner, engine.tokens.process(), kept)))
             }
             _ => Ok(None),
         }
+    }
+
+    /// Returns the owner of the manager that holds the lock of this name, if it can be found.
+    async fn owner_of(&self, holder: ProcessId, name: &Name) -> Option<String> {
+        let engine = self.engine();
+        if holder == engine.tokens.process() {
+            return Some(self.owner().to_owned());
+        }
+        if let Some(owner) = engine.backend.owner_of(holder) {
+            return Some(String::from(&*owner));
+        }
+        if !engine.capabilities.store_calls {
+            return None;
+        }
+        let lookup = Arc::new(OwnerLookup::new(holder));
+        let reply = engine.call(name, &(Arc::clone(&lookup) as _)).await.ok()?;
+        lookup.owner_in(&reply)
     }
 
     /// Checks that the server replies to a `PING` on the connection that locks use.
@@ -300,6 +350,12 @@ impl LockManager {
         self.engine().tokens.process().shown()
     }
 
+    /// Returns the [owner](Builder::owner) of this manager: the name that operators see.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.shared.owner
+    }
+
     /// Rejects new requests and releases all locks.
     ///
     /// 1. Waiting calls and all later calls get [`Error::Shutdown`] immediately. A process that
@@ -320,6 +376,7 @@ impl LockManager {
     ///
     /// If the future is dropped, the manager still rejects new requests, and holds last until they
     /// are released or the process ends. Call it again to finish.
+    #[doc(alias = "close")]
     pub async fn shutdown(&self, deadline: Duration) {
         self.shared.elections.close();
         self.shared.engine.shutdown(deadline).await;
@@ -366,9 +423,10 @@ impl LockManager {
 
 impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ManagerInner { namespace, place, .. } = &*self.shared;
+        let ManagerInner { namespace, place, owner, .. } = &*self.shared;
         f.debug_struct("LockManager")
             .field("id", &self.id())
+            .field("owner", owner)
             .field("place", place)
             .field("namespace", namespace)
             .finish_non_exhaustive()

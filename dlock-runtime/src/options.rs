@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::config::duration;
 use crate::error::{Error, Result};
 use crate::protocol::hold_terms::HoldTerms;
 use crate::retry::RetryPolicy;
@@ -277,7 +278,7 @@ pub(crate) fn checked_lease(lease: Duration) -> Result<Duration> {
     }
     Err(Error::Config {
         part: "lease".into(),
-        problem: format!("{lease:?} is not between 100 ms and 365 days").into(),
+        problem: format!("{} is not between 100 ms and 365 days", duration::shown(lease)).into(),
     })
 }
 

@@ -23,7 +23,7 @@
 //! | `dlock.ran_without_lock` | error | a body runs without its lock, as `on_unavailable = run` allows |
 //! | `dlock.error_response` | error, debug | with a feature for a web framework: a client received an error without its details; the event has them; error for status 500, debug for others |
 //! | `dlock.unavailable` | warn | a call ended because the server was unavailable; for each manager the first, then at most one per second; field `suppressed`: the number of such calls since the last event |
-//! | `dlock.connected` | info | a connection is open, the first or a new one; fields `server` and `manager`, the id by which `inspect` names its holds |
+//! | `dlock.connected` | info | a connection is open, the first or a new one; fields `server`, and `manager` and `owner`, by which `inspect` names its holds |
 //! | `dlock.disconnected` | warn | a connection failed, or was closed because the server exceeded the [bounds](crate::docs::operating#bounds); the manager reconnects |
 //! | `dlock.command_unsupported` | info | the server lacks an optional command, such as `SCRIPT LOAD`; once for each command; fields `server`, `command`, `reason` |
 //! | `dlock.subscribe_failed` | info | the server rejected the subscription to the channel of a namespace; once per namespace until the server accepts it; fields `namespace` and `reason`; waiters of that namespace check their locks every `poll_interval` instead |
@@ -477,9 +477,9 @@ pub(crate) fn idempotent_result_lost(key: &LockKey, reason: &str) {
 }
 
 /// Records that the driver of a server has connected.
-pub(crate) fn connected(server: &dyn std::fmt::Display, manager: &str) {
+pub(crate) fn connected(server: &dyn std::fmt::Display, manager: &str, owner: &str) {
     from_the_actor(
-        || tracing::info!(name: "dlock.connected", target: "dlock", { %server, manager }, "dlock.connected"),
+        || tracing::info!(name: "dlock.connected", target: "dlock", { %server, manager, owner }, "dlock.connected"),
     );
 }
 

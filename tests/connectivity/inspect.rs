@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_runtime::{Error, LockManager};
+use dlock_runtime::{Error, KeyBuilder, LockManager};
 use dlock_tests::resp::Reply;
 use dlock_tests::world::FOREIGN;
 use dlock_tests::{RedisServer, within};
@@ -115,4 +115,102 @@ async fn a_lock_that_is_kept_after_its_hold_is_shown_as_kept() {
     assert!(during.is_held_here() && !during.is_kept_here(), "{during:?}");
     assert!(after.is_held_here() && after.is_kept_here(), "{after:?}");
     assert!(!elsewhere.is_held_here() && !elsewhere.is_kept_here(), "{elsewhere:?}");
+}
+
+/// Returns the names of the server's connections.
+fn names_of_connections(server: &RedisServer) -> Vec<String> {
+    let list = server.call(&["CLIENT", "LIST"]);
+    let list = list.text().expect("a list of clients").to_owned();
+    let names = list.split_whitespace().filter_map(|word| word.strip_prefix("name="));
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn inspect_shows_the_owner_that_the_holder_has_or_its_process() {
+    let server = RedisServer::start();
+    let without_namespace = format!("{}/3?namespace=", server.url());
+    for (url, namespace) in
+        [(server.url(), "dlock"), ("memory://owners".to_owned(), "dlock"), (without_namespace, "")]
+    {
+        let named = LockManager::builder(&url).owner("web-1").connect().await.expect("it connects");
+        let unnamed = LockManager::connect(&url).await.expect("it connects");
+        let _named = named.lock("order:7").acquire().await.expect("the lock is free");
+        let _unnamed = unnamed.lock("order:8").acquire().await.expect("the lock is free");
+        // Its own namespace is not that of the manager that inspects.
+        let elsewhere =
+            LockManager::builder(&url).namespace("elsewhere").connect().await.expect("it connects");
+
+        for onlooker in [&named, &unnamed, &elsewhere] {
+            let owner = async |key: &str| {
+                let key = KeyBuilder::new(namespace).text(key).build().expect("a valid key");
+                let seen = onlooker.inspect(&key).await.expect("it replies").expect("it is held");
+                seen.owner().map(str::to_owned)
+            };
+            assert_eq!(owner("order:7").await.as_deref(), Some("web-1"), "{url}");
+            let of_process = owner("order:8").await.expect("the default owner");
+            assert!(of_process.ends_with(&format!(":{}", std::process::id())), "{url}: {of_process}");
+            assert_eq!(of_process, unnamed.owner(), "{url}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn connections_have_the_owner_as_their_name() {
+    let server = RedisServer::start();
+    let url = format!("{}?owner=web-1", server.url());
+    let manager = LockManager::connect(&url).await.expect("the server accepts connections");
+    assert_eq!(names_of_connections(&server), ["web-1"]);
+
+    // A hold of more than 100 ms is tracked, over a further connection.
+    let _guard = manager.lock("order:7").acquire().await.expect("the lock is free");
+    let tracked = async {
+        while names_of_connections(&server) != ["web-1", "web-1"] {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(LONG, "the connection for tracking", tracked).await;
+}
+
+#[tokio::test]
+async fn inspect_without_the_permission_shows_the_holder_without_its_owner() {
+    let server =
+        RedisServer::builder().line("user default on nopass ~* &* +@all -pubsub -client|setname").start();
+    let [holder, onlooker] =
+        [LockManager::connect(&server.url()).await, LockManager::connect(&server.url()).await]
+            .map(|connected| connected.expect("the server accepts connections"));
+    let _guard = holder.lock("order:7").acquire().await.expect("the lock is free");
+
+    let seen = onlooker.inspect("order:7").await.expect("it replies").expect("it is held");
+    let own = holder.inspect("order:7").await.expect("it replies").expect("it is held");
+
+    assert_eq!((seen.holder(), seen.owner()), (Some(&*holder.id()), None));
+    assert_eq!(own.owner(), Some(holder.owner()));
+    assert!(names_of_connections(&server).is_empty());
+}
+
+#[tokio::test]
+async fn an_owner_is_not_shown_once_its_manager_is_gone() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let onlooker = LockManager::connect(&url).await.expect("the server accepts connections");
+    let holder =
+        LockManager::builder(&url).owner("web-1").connect().await.expect("the server accepts connections");
+    let id = holder.id();
+    let guard = holder.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let token = server.call(&["GET", "dlock:order:7"]).text().expect("a token").to_owned();
+    guard.release().await.expect("it is held");
+    drop(holder);
+    server.call(&["SET", "dlock:order:7", &token, "PX", "60000"]); // as if the process had been killed
+
+    let gone = async {
+        loop {
+            let seen = onlooker.inspect("order:7").await.expect("it replies").expect("it is held");
+            assert_eq!(seen.holder(), Some(&*id));
+            if seen.owner().is_none() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(LONG, "the end of the connection", gone).await;
 }

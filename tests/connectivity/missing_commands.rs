@@ -9,8 +9,8 @@ use dlock_tests::{RedisServer, within};
 const LONG: Duration = Duration::from_secs(30);
 
 /// Commands that only make locks cheaper or faster.
-const OPTIONAL: [&str; 6] =
-    ["SCRIPT LOAD", "EVALSHA", "CLIENT SETINFO", "SUBSCRIBE", "CLIENT TRACKING", "HELLO"];
+const OPTIONAL: [&str; 7] =
+    ["SCRIPT LOAD", "EVALSHA", "CLIENT SETINFO", "CLIENT SETNAME", "SUBSCRIBE", "CLIENT TRACKING", "HELLO"];
 
 /// Uses every lock operation that sends a request.
 async fn use_locks(url: &str) {
@@ -62,6 +62,36 @@ async fn locks_need_no_evalsha() {
 #[tokio::test]
 async fn locks_need_no_client_setinfo() {
     lacks("CLIENT SETINFO").await;
+}
+
+#[tokio::test]
+async fn locks_need_no_client_setname() {
+    lacks("CLIENT SETNAME").await;
+}
+
+#[tokio::test]
+async fn client_setname_is_tried_until_it_is_refused() {
+    let server = RedisServer::start();
+    for lack in Lack::ALL {
+        let proxy = FilterProxy::in_front_of(&server, &[("CLIENT SETNAME", lack)]);
+        let manager =
+            LockManager::connect(&proxy.url_with("?tracking=off")).await.expect("the name is optional");
+        let reconnect = async || {
+            server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            let guard = manager.lock("order:7").acquire().await;
+            let guard = guard.unwrap_or_else(|error| panic!("{lack:?}: {error}"));
+            guard.release().await.expect("it was held");
+        };
+        if lack == Lack::Closes {
+            reconnect().await; // a second try, as a broken network looks the same
+        }
+        let tried = proxy.count("CLIENT SETNAME");
+
+        reconnect().await;
+
+        assert!(tried > 0, "{lack:?}");
+        assert_eq!(proxy.count("CLIENT SETNAME"), tried, "{lack:?}");
+    }
 }
 
 #[tokio::test]

@@ -138,6 +138,7 @@ async fn each_command_denied_to_the_documented_user_is_named() {
             "+publish" | "+subscribe" => ("channel", Warning),
             "+time" => ("fencing", Warning),
             "+client|tracking" => ("tracking", Note),
+            "+client|setname" => ("owner", Note),
             _ => ("commands", Warning),
         };
 

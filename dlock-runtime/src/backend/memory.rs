@@ -43,7 +43,7 @@ pub(crate) struct MemoryStore {
     counters: Mutex<HashMap<Name, u64>>,
     /// The keys that are no locks.
     values: Mutex<HashMap<Name, StoreSlot>>,
-    managers: Mutex<HashMap<ProcessId, Weak<Memory>>>,
+    managers: Mutex<HashMap<ProcessId, Member>>,
     /// Records and decisions of the testing API.
     #[cfg(feature = "testing")]
     pub(crate) recorder: Recorder,
@@ -56,6 +56,12 @@ pub(crate) struct MemoryStore {
     /// Held while `next` changes. To raise `next`, the deadlines are read under this lock. A caller
     /// that lowers it has recorded its deadline before it locks, so no deadline is missed.
     changing_next: Mutex<()>,
+}
+
+/// A connected manager.
+struct Member {
+    memory: Weak<Memory>,
+    owner: Arc<str>,
 }
 
 /// The stores that are shared by name.
@@ -98,7 +104,12 @@ impl MemoryStore {
 
     /// Connects a new manager. A token that is granted a lock holds it for `grant_lease` unless the
     /// manager confirms.
-    pub(crate) fn join(self: &Arc<Self>, process: ProcessId, grant_lease: Duration) -> Arc<Memory> {
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        process: ProcessId,
+        grant_lease: Duration,
+        owner: &Arc<str>,
+    ) -> Arc<Memory> {
         let memory = Arc::new(Memory {
             store: Arc::clone(self),
             process,
@@ -106,7 +117,8 @@ impl MemoryStore {
             events: EventReceiver::default(),
             outbox: Mutex::default(),
         });
-        lock(&self.managers).insert(process, Arc::downgrade(&memory));
+        let member = Member { memory: Arc::downgrade(&memory), owner: Arc::clone(owner) };
+        lock(&self.managers).insert(process, member);
         memory
     }
 
@@ -196,14 +208,14 @@ impl MemoryStore {
     }
 
     fn manager(&self, process: ProcessId) -> Option<ConnectedManager> {
-        lock(&self.managers).get(&process).and_then(ConnectedManager::of)
+        lock(&self.managers).get(&process).and_then(|member| ConnectedManager::of(&member.memory))
     }
 
     /// Returns every connected manager.
     fn managers(&self) -> Vec<ConnectedManager> {
         let mut managers = lock(&self.managers);
-        managers.retain(|_, memory| memory.strong_count() > 0);
-        managers.values().filter_map(ConnectedManager::of).collect()
+        managers.retain(|_, member| member.memory.strong_count() > 0);
+        managers.values().filter_map(|member| ConnectedManager::of(&member.memory)).collect()
     }
 
     /// Returns the manager with the earliest deadline if that is at most `now`, and stores the
@@ -422,6 +434,10 @@ impl Backend for Memory {
     fn due_earlier(&self, due: BootInstant) {
         let _changing = lock(&self.store.changing_next);
         self.store.next.fetch_min(due.nanos(), Ordering::SeqCst);
+    }
+
+    fn owner_of(&self, manager: ProcessId) -> Option<Arc<str>> {
+        lock(&self.store.managers).get(&manager).map(|member| Arc::clone(&member.owner))
     }
 
     #[cfg(feature = "testing")]

@@ -56,7 +56,7 @@ use crate::protocol::foreign_clients::Grant;
 #[cfg(feature = "testing")]
 use crate::testing::recorder::Recorder;
 use crate::timer;
-use crate::token::Token;
+use crate::token::{ProcessId, Token};
 
 /// One command for one key.
 #[derive(Debug)]
@@ -187,6 +187,11 @@ pub(crate) trait Backend: Debug + Send + Sync {
     /// Returns the recorder of the testing API, if the backend has one.
     #[cfg(feature = "testing")]
     fn recorder(&self) -> Option<&Recorder> {
+        None
+    }
+
+    /// Returns the owner of a manager, if this store knows it without a server.
+    fn owner_of(&self, _manager: ProcessId) -> Option<Arc<str>> {
         None
     }
 

@@ -23,6 +23,20 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     millis.map(Duration::from_millis).ok_or_else(|| format!("`{text}` is too long"))
 }
 
+/// Writes a duration as in a URL, if it has whole milliseconds.
+pub(crate) fn shown(time: Duration) -> String {
+    if time.is_zero() {
+        return "0s".to_owned();
+    }
+    let millis = time.as_millis();
+    if !time.as_nanos().is_multiple_of(1_000_000) || time == Duration::MAX {
+        return format!("{time:?}");
+    }
+    let units = [(3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+    let whole = units.into_iter().find(|(unit, _)| millis.is_multiple_of(*unit));
+    whole.map_or_else(String::new, |(unit, name)| format!("{}{name}", millis / unit))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,6 +46,15 @@ mod tests {
         let read: Vec<_> = ["500ms", "30s", "5m", "1h"].map(|text| parse(text).map(|d| d.as_millis())).into();
 
         assert_eq!(read, [Ok(500), Ok(30_000), Ok(300_000), Ok(3_600_000)]);
+    }
+
+    #[test]
+    fn a_duration_is_shown_as_it_is_written() {
+        for text in ["0s", "99ms", "5s", "90s", "2m", "366h", "1500ms"] {
+            assert_eq!(shown(parse(text).expect("a duration")), text);
+        }
+        assert_eq!(shown(Duration::from_nanos(1)), "1ns");
+        assert_eq!(shown(Duration::MAX), format!("{:?}", Duration::MAX));
     }
 
     #[test]

@@ -33,12 +33,15 @@ use crate::error::Result;
 pub(crate) use crate::error::config;
 use crate::layout::{Layout, Publish};
 use crate::options::checked_lease;
+use crate::owner;
 use crate::protocol::ProtocolConfig;
 
 /// Every option that is not part of the server's address.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) namespace: String,
+    /// The name that operators see. See [`owner`](mod@owner).
+    pub(crate) owner: Arc<str>,
     pub(crate) layout: Layout,
     pub(crate) publish: Publish,
     pub(crate) lease: Duration,
@@ -61,6 +64,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             namespace: "dlock".to_owned(),
+            owner: owner::of_this_process(),
             layout: Layout::Native,
             publish: Publish::Auto,
             lease: Duration::from_secs(30),
@@ -85,7 +89,8 @@ impl Settings {
             if (Duration::from_millis(least)..=LONGEST).contains(&value) {
                 return Ok(());
             }
-            Err(config(part, format!("{value:?} is not between {least} ms and {} s", LONGEST.as_secs())))
+            let value = duration::shown(value);
+            Err(config(part, format!("{value} is not between {least} ms and {} s", LONGEST.as_secs())))
         };
         from(10, "response_timeout", self.rules.response_timeout)?;
         from(10, "connect_timeout", self.connect_timeout)?;
@@ -93,7 +98,7 @@ impl Settings {
         from(0, "handoff_budget", self.rules.handoff_budget)?;
         from(5, "poll_interval", self.rules.poll_interval)?;
         if !(SHORTEST_FENCE_TTL..=LONGEST_FENCE_TTL).contains(&self.fence_ttl) {
-            let problem = format!("{:?} is not between 1 minute and 365 days", self.fence_ttl);
+            let problem = format!("{} is not between 1 minute and 365 days", duration::shown(self.fence_ttl));
             return Err(config("fence_ttl", problem));
         }
         if self.layout == Layout::Redisson && self.fence_ttl != FENCE_TTL {
@@ -111,6 +116,9 @@ impl Settings {
         }
         if let Some(problem) = namespace_problem(&self.namespace) {
             return Err(config("namespace", problem));
+        }
+        if let Some(problem) = owner::problem(&self.owner) {
+            return Err(config("owner", problem));
         }
         Ok(self)
     }

@@ -8,7 +8,7 @@
 //!          | "redis+quorum://" ..       see `quorum`
 //!          | "memory://" [ name ] [ "?" options ]
 //! options := option { "&" option }
-//! option  := "namespace=" text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "handoff_budget" | "poll_interval" | "fence_ttl" ) "=" duration
+//! option  := ( "namespace=" | "owner=" ) text | "layout=" ( "native" | "redisson" ) | "publish=" ( "auto" | "publish" | "spublish" | "both" ) | ( "lease" | "response_timeout" | "connect_timeout" | "grant_lease" | "handoff_budget" | "poll_interval" | "fence_ttl" ) "=" duration
 //!          | "yield_to_foreign=" ( "on" | "off" )
 //!          | "connect=" ( "eager" | "lazy" )
 //!          | "replica_acks=" number      not of memory, nor of a quorum
@@ -216,6 +216,7 @@ fn settings(url: &Url) -> Result<Settings> {
         let time = || duration::parse(&value).map_err(|problem| config(&name, problem));
         match &*name {
             "namespace" => settings.namespace = value,
+            "owner" => settings.owner = value.into(),
             "layout" => settings.layout = one_of(&name, &value, &Layout::ALL)?,
             "publish" => settings.publish = one_of(&name, &value, &Publish::ALL)?,
             "lease" => settings.lease = time()?,
@@ -267,8 +268,9 @@ fn one_of<T: Copy>(name: &str, value: &str, all: &[(&str, T)]) -> Result<T> {
 }
 
 /// The options of every URL.
-pub(super) const OPTIONS: [&str; 18] = [
+pub(super) const OPTIONS: [&str; 19] = [
     "namespace",
+    "owner",
     "layout",
     "publish",
     "lease",

@@ -116,7 +116,7 @@ pub(super) fn commands(answers: &Answers, terms: &Terms) -> Vec<Finding> {
     const CHECK: &str = "commands";
     let refused = answers.probes.iter().filter_map(|probe| Some((probe, probe.answer.as_ref().err()?)));
     let (mut forbidden, unable): (Vec<_>, Vec<_>) = refused.partition(|(probe, refusal)| {
-        refusal.is_forbidden || matches!(probe.need, Need::Tracking | Need::ScriptNames)
+        refusal.is_forbidden || matches!(probe.need, Need::Tracking | Need::ScriptNames | Need::Owner)
     });
     // Of the steps in a lock's life, only the first is reported: later ones need the same
     // permissions.
@@ -159,6 +159,9 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         Need::Tracking => (Note, "tracking", NOT_TRACKED),
         Need::ScriptNames if refusal.is_unknown() => (Note, "scripts", BY_TEXT),
         Need::ScriptNames => (Warning, "commands", BY_TEXT),
+        Need::Owner => {
+            (Note, "owner", "locks work, but `CLIENT LIST` does not show whose connections these are")
+        }
     };
     if refusal.is_unknown() && rule.is_some() {
         let found = format!("this service has no `{command}`: {}", refusal.said);
@@ -166,7 +169,7 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         return match (need, *command) {
             (_, "WAIT") => finding.advice("leave out `replica_acks`, or use a service that has it"),
             (Need::Tracking, _) => finding.advice("write `tracking=off`, or use a service that has it"),
-            (Need::ScriptNames, _) => finding,
+            (Need::ScriptNames | Need::Owner, _) => finding,
             _ => finding.advice("use a service that has it"),
         };
     }
@@ -177,6 +180,7 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         Need::Fencing => format!(" on the keys `{counters}`"),
         Need::Tracking => ", or write `tracking=off`".to_owned(),
         Need::ScriptNames => ", which makes requests shorter".to_owned(),
+        Need::Owner => String::new(),
     };
     let rule = rule.map_or("the other commands of this layout".to_owned(), |rule| format!("`{rule}`"));
     let cure = format!("allow it with `ACL SETUSER`: {rule}{on}");

@@ -194,6 +194,8 @@ pub(crate) enum Need {
     Tracking,
     /// Calling scripts by hash.
     ScriptNames,
+    /// Naming connections by the owner of the manager.
+    Owner,
 }
 
 /// The records that need a command, which no lock needs.

@@ -14,6 +14,7 @@
 //! | `transport` | connections, bytes, and replies; knows no locks |
 //! | `encoding` | how locks are stored in a server: commands, scripts, and replies |
 //! | `namespaces` | the names of channels |
+//! | `owner_lookup` | finds the owner of a manager |
 //! | `reply_sink` | receives the replies and messages of a node |
 //! | `cleanup` | cleans up after commands without a reply |
 //! | `command_queue` | the state that the engine's side and the driver share |
@@ -31,6 +32,7 @@ mod encoding;
 pub(crate) mod fuzz_invariants;
 mod namespaces;
 mod node;
+pub(crate) mod owner_lookup;
 mod probe;
 mod reply_sink;
 mod runtimes;

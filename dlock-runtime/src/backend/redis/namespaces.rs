@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  dlock:grant:<SHA-1 of the prefix of the manager's tokens>  a waiter of that manager is granted a lock
+//!  dlock:grant:<the same>:<owner>                             nothing: its name announces the owner of that manager
 //!  dlock:free:<key>                                           a lock is released, in a quorum
 //! ```
 //!
@@ -18,9 +19,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sha1::{Digest, Sha1};
 use tokio::sync::Notify;
 
+use crate::backend::store_call::waiter;
 use crate::sync::lock;
 use crate::token::ProcessId;
 
@@ -54,13 +55,15 @@ impl Namespace {
 
     /// Returns the channel on which a manager receives its grants.
     pub(crate) fn grant_channel(&self, process: ProcessId) -> String {
-        let mut channel = String::from(&*self.grants);
-        for byte in Sha1::digest(process.token_prefix()) {
-            channel.extend(
-                [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16).unwrap_or_default()),
-            );
-        }
-        channel
+        format!("{}{}", self.grants, waiter(&process.token_prefix()))
+    }
+
+    /// Returns the channels that a manager subscribes to first: that of its grants, and the one
+    /// that announces its owner.
+    pub(crate) fn first_channels(&self, process: ProcessId, owner: &str) -> [String; 2] {
+        let grants = self.grant_channel(process);
+        let announced = format!("{grants}:{owner}");
+        [grants, announced]
     }
 }
 
@@ -142,7 +145,7 @@ pub(crate) fn may_grant(channel: &str, key: &str) -> bool {
 }
 
 /// Follows the namespace in the name of a grant channel. An ACL user needs `&dlock:grant:*`.
-const GRANTS: &str = ":grant:";
+pub(crate) const GRANTS: &str = ":grant:";
 
 /// Follows the namespace in the name of a release channel. For a quorum, an ACL user needs
 /// `&dlock:free:*`.

@@ -57,11 +57,9 @@ impl Node {
                 connection.check_now.notify_one(); // the cause may have broken the other connection, too
             }
             backoff.pause(since.elapsed()).await;
-            match connection
-                .target
-                .try_subscribe(&self.shared.namespaces.own().grant_channel(self.process))
-                .await
-            {
+            let target = &connection.target;
+            let channels = self.shared.namespaces.own().first_channels(self.process, &target.owner);
+            match target.try_subscribe(&channels).await {
                 Ok(opened) => subscriber = Some(opened),
                 Err(failure) => {
                     self.report_no_subscription(self.shared.namespaces.own().name(), &failure);

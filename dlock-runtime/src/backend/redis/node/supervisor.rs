@@ -126,9 +126,9 @@ impl Node {
             self.discovery.check(&target, &mut opened.timed).await?;
             Ok(opened)
         };
-        let channel = self.shared.namespaces.own().grant_channel(self.process);
+        let channels = self.shared.namespaces.own().first_channels(self.process, &target.owner);
         let (commands, acks, subscriber) =
-            tokio::join!(commands, target.connect_for_acks(), target.try_subscribe(&channel));
+            tokio::join!(commands, target.connect_for_acks(), target.try_subscribe(&channels));
         let (commands, acks) = (commands?, acks?);
         if let Err(failure) = &subscriber {
             self.report_no_subscription(self.shared.namespaces.own().name(), failure);
@@ -150,7 +150,8 @@ impl Node {
             self.spawn(connection, Arc::clone(self).run_acks(Arc::clone(connection)));
         }
         self.send_waiting(connection);
-        telemetry::connected(&connection.target.shown, &self.process.shown());
+        let target = &connection.target;
+        telemetry::connected(&target.shown, &self.process.shown(), &target.owner);
         self.shared.cleanup.more.notify_one(); // queued cleanups can be sent now
     }
 

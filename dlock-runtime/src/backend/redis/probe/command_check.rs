@@ -92,6 +92,7 @@ pub(super) async fn all(session: &mut ProbeSession<'_>, usage: &CommandCheck) ->
         if usage.tracks {
             to.command("CLIENT TRACKING", "+client|tracking", Need::Tracking, &["CLIENT", "TRACKING", "OFF"]);
         }
+        to.command("CLIENT SETNAME", "+client|setname", Need::Owner, &["CLIENT", "SETNAME", "dlock-doctor"]);
         if usage.waits {
             to.command("WAIT", "+wait", Need::Locks, &["WAIT", "0", "1"]);
         }

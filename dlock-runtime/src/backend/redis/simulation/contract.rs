@@ -20,10 +20,12 @@ use crate::backend::Request;
 use crate::backend::redis::encoding::scripts::Loaded;
 use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
+use crate::backend::redis::owner_lookup::{self, OwnerLookup};
 use crate::backend::redis::simulation::parameters::Parameters;
 use crate::backend::redis::simulation::redis_stub::{ForeignData, NAMESPACE, RedisStub};
 use crate::backend::redis::simulation::resp::next_command;
 use crate::backend::redis::transport::{command_fallbacks, error_kind};
+use crate::backend::store_call::StoreOperation;
 use crate::bounds::LONGEST_VALUE;
 use crate::clock::boot_time;
 use crate::protocol::command::{Command, EnqueueMode};
@@ -97,9 +99,18 @@ pub(super) trait Server {
 
     fn listen(&mut self, sources: &[TokenSource; 2]) {
         for (at, source) in SUBSCRIBERS.into_iter().zip(sources) {
-            let channel = Namespaces::new(NAMESPACE).own().grant_channel(source.process());
-            let subscribed = self.ask(at, &pipeline(&["SUBSCRIBE", &channel]));
-            assert!(matches!(subscribed, Value::Array(_)), "{subscribed:?}");
+            let process = source.process();
+            let [grants, owner] = Namespaces::new(NAMESPACE).own().first_channels(process, "web-1");
+            self.send(at, &pipeline(&["SUBSCRIBE", &grants, &owner]));
+            for channel in [&grants, &owner] {
+                let Value::Array(subscribed) = self.receive(at) else { panic!("{channel}: no subscription") };
+                assert_eq!(subscribed.get(1).and_then(error_kind::text), Some(&**channel));
+            }
+            let lookup = OwnerLookup::new(process);
+            let mut script = pipeline(&["EVAL", owner_lookup::SCRIPT.source(), "1", "k", ""]);
+            lookup.arguments().iter().for_each(|argument| _ = script.arg(&**argument));
+            let found = self.ask(OTHERS, &script);
+            assert_eq!(error_kind::text(&found), Some(&*owner), "{found:?}");
         }
     }
 }
@@ -174,7 +185,7 @@ impl Real {
         self.connect(COMMANDS);
         let info = self.ask(COMMANDS, &pipeline(&["INFO", "server"]));
         self.connections.clear();
-        codec::text(&info).is_some_and(|info| info.contains("redis_version:6."))
+        error_kind::text(&info).is_some_and(|info| info.contains("redis_version:6."))
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::encoding::scripts::Script;
 use crate::backend::redis::namespaces::Namespaces;
+use crate::backend::redis::owner_lookup;
 use crate::backend::redis::simulation::resp::RespValue;
 use crate::bounds::LONGEST_VALUE;
 use crate::protocol::command::{Command, EnqueueMode, Reply};
@@ -239,7 +240,7 @@ impl RedisStub {
                 self.clients.get_mut(&client)?.resp3 = true;
                 RespValue::Map(vec![(RespValue::Text("proto".to_owned()), RespValue::Int(3))])
             }
-            ["CLIENT", "SETINFO", ..] => RespValue::Line("OK"),
+            ["CLIENT", "SETINFO" | "SETNAME", ..] => RespValue::Line("OK"),
             ["CLIENT", "TRACKING", "ON", "NOLOOP"] => {
                 self.clients.get_mut(&client)?.tracks = true;
                 RespValue::Line("OK")
@@ -248,12 +249,14 @@ impl RedisStub {
             ["PING"] => {
                 RespValue::List(vec![RespValue::Text("pong".to_owned()), RespValue::Text(String::new())])
             }
-            ["SUBSCRIBE", channel] => {
-                let channels = &mut self.clients.get_mut(&client)?.channels;
-                channels.insert(channel.to_owned());
-                let count = i64::try_from(channels.len()).ok()?;
-                let words = ["subscribe", channel].map(|word| RespValue::Text(word.to_owned()));
-                RespValue::List(words.into_iter().chain([RespValue::Int(count)]).collect())
+            // One reply for each channel.
+            ["SUBSCRIBE", first, ref more @ ..] => {
+                let reply = self.subscribe(client, first)?;
+                if !more.is_empty() {
+                    self.send(client, &reply);
+                    return self.answer(client, &[&["SUBSCRIBE"], more].concat(), now);
+                }
+                reply
             }
             ["SCRIPT", "LOAD", text] => {
                 let at = SCRIPTS.iter().position(|script| script.source(LockEncoding::Native) == text)?;
@@ -297,6 +300,12 @@ impl RedisStub {
             }
             // The backend sends this if the server may not load scripts.
             ["EVAL", "return 1", "1", _] => RespValue::Int(1),
+            ["EVAL", text, "1", _, _, pattern] if text == owner_lookup::SCRIPT.source() => {
+                let wanted = pattern.trim_matches('*');
+                let channels = self.clients.values().flat_map(|client| &client.channels);
+                let found = channels.into_iter().find(|channel| channel.contains(wanted));
+                found.map_or(RespValue::Nil, |channel| RespValue::Text(channel.clone()))
+            }
             ["EVAL", text, keys, ref rest @ ..] => {
                 let at = SCRIPTS.iter().position(|script| script.source(LockEncoding::Native) == text)?;
                 self.loaded.insert(at);
@@ -305,6 +314,15 @@ impl RedisStub {
             _ => return None,
         };
         Some(reply)
+    }
+
+    /// Subscribes a client to one channel, and returns the reply.
+    fn subscribe(&mut self, client: u64, channel: &str) -> Option<RespValue> {
+        let channels = &mut self.clients.get_mut(&client)?.channels;
+        channels.insert(channel.to_owned());
+        let count = i64::try_from(channels.len()).ok()?;
+        let words = ["subscribe", channel].map(|word| RespValue::Text(word.to_owned()));
+        Some(RespValue::List(words.into_iter().chain([RespValue::Int(count)]).collect()))
     }
 
     /// Runs a script.

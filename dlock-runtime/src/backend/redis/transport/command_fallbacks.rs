@@ -3,6 +3,7 @@
 //! | missing | replacement |
 //! |---|---|
 //! | `CLIENT SETINFO` | nothing: the server is not given the name of the client library |
+//! | `CLIENT SETNAME` | nothing: the server is not given the owner of the manager |
 //! | `SCRIPT LOAD` | each script is sent as text, with `EVAL` |
 //! | `EVAL` | none: the connection is refused, as locks need it |
 //!
@@ -29,6 +30,10 @@ use crate::telemetry;
 pub(super) struct CommandFallbacks {
     /// Whether the server closes a connection that sends `CLIENT SETINFO`.
     lacks_client_setinfo: AtomicBool,
+    /// Whether the server has no `CLIENT SETNAME`.
+    lacks_client_setname: AtomicBool,
+    /// Whether the server closed the previous connection on `CLIENT SETNAME`.
+    closed_on_client_setname: AtomicBool,
     /// Whether the server has no `SCRIPT LOAD`.
     lacks_script_load: AtomicBool,
     /// Whether the server closed the previous connection on `SCRIPT LOAD`.
@@ -53,10 +58,11 @@ impl ConnectTarget {
             return self.connect_without_loading(runtimes).await;
         }
         let sets_info = self.fallbacks.can_set_info();
-        let (untimed, driver) = self.open_for_commands(runtimes).await?;
+        let open = || self.open_for_commands(runtimes);
+        let ((untimed, driver), answers) =
+            self.begin(open, |(untimed, _)| self.timed(untimed), load(scripts)).await?;
         let mut timed = self.timed(&untimed);
-        let load = load(scripts);
-        let answers = match timed.send_packed_commands(&load, 0, load.len()).await {
+        let answers = match answers {
             Ok(answers) => answers,
             Err(error) if is_closed_by_command(&error, timed.inbound()) => {
                 drop((timed, untimed, driver));
@@ -89,6 +95,52 @@ impl ConnectTarget {
             return Err(Failure::new(FailureKind::Passing, reason));
         }
         Ok(NewConnection { timed, untimed, scripts: Some(hashes), driver })
+    }
+
+    /// Opens a connection with `open`, and sends its first commands over the handle that `timed`
+    /// returns. The name of the connection is sent with them, in the same round trip.
+    ///
+    /// If the server closes the connection, opens another one that has no name. Returns the replies
+    /// to the commands.
+    pub(super) async fn begin<T, F>(
+        &self,
+        open: impl Fn() -> F,
+        timed: impl Fn(&T) -> Connection,
+        commands: Pipeline,
+    ) -> Result<(T, Result<Vec<Value>, RedisError>), Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let opened = open().await?;
+        let count = commands.len();
+        if self.fallbacks.lacks_client_setname.load(Ordering::Relaxed) || !self.fallbacks.can_set_info() {
+            let replies = timed(&opened).send_packed_commands(&commands, 0, count).await;
+            return Ok((opened, replies));
+        }
+        let mut named = commands.clone();
+        named.cmd("CLIENT").arg("SETNAME").arg(&*self.owner);
+        let mut connection = timed(&opened);
+        match connection.send_packed_commands(&named, 0, count + 1).await {
+            Ok(mut replies) => {
+                self.fallbacks.closed_on_client_setname.store(false, Ordering::Relaxed);
+                if let Some(refusal @ Value::ServerError(_)) = replies.pop()
+                    && !error_kind::is_out_of_service(&refusal)
+                {
+                    self.mark_lacking_client_setname(&self.error_text(&refusal));
+                }
+                return Ok((opened, Ok(replies)));
+            }
+            Err(error) if !is_closed_by_command(&error, connection.inbound()) => {
+                return Ok((opened, Err(error)));
+            }
+            Err(_) => drop((connection, opened)),
+        }
+        let opened = open().await?;
+        let replies = timed(&opened).send_packed_commands(&commands, 0, count).await;
+        if replies.is_ok() && self.fallbacks.closed_on_client_setname.swap(true, Ordering::Relaxed) {
+            self.mark_lacking_client_setname(CLOSED);
+        }
+        Ok((opened, replies))
     }
 
     /// Opens a connection for commands to a server that has no `SCRIPT LOAD`.
@@ -147,10 +199,11 @@ impl ConnectTarget {
         if self.replica_acks == 0 {
             return Ok(None);
         }
-        let mut connection = self.open().await?;
         // Waits for no replica: it only shows whether the server has `WAIT`, before the first lock
         // needs it.
-        let answer = connection.send_packed_command(redis::cmd("WAIT").arg(0).arg(1)).await;
+        let mut wait = Pipeline::with_capacity(2);
+        wait.cmd("WAIT").arg(0).arg(1);
+        let (connection, answers) = self.begin(|| self.open(), Connection::clone, wait).await?;
         let failed = |error| {
             if !is_closed_by_command(&error, connection.inbound()) {
                 return self.connect_failure(error, connection.inbound());
@@ -158,8 +211,8 @@ impl ConnectTarget {
             let failure = self.closed_on("WAIT", error);
             Failure { reason: format!("{}: leave out `replica_acks`", failure.reason).into(), ..failure }
         };
-        match answer.map_err(failed)? {
-            Value::ServerError(error) => Err(self.shown.failure(&error)),
+        match answers.map_err(failed)?.pop() {
+            Some(Value::ServerError(error)) => Err(self.shown.failure(&error)),
             _ => Ok(Some(connection)),
         }
     }
@@ -173,6 +226,12 @@ impl ConnectTarget {
         let had_answered = self.has_answered.swap(true, Ordering::Relaxed);
         if sets_info && !had_answered && !self.fallbacks.lacks_client_setinfo.swap(true, Ordering::Relaxed) {
             telemetry::command_unsupported(&self.shown, "CLIENT SETINFO", &CLOSED);
+        }
+    }
+
+    fn mark_lacking_client_setname(&self, reason: &str) {
+        if !self.fallbacks.lacks_client_setname.swap(true, Ordering::Relaxed) {
+            telemetry::command_unsupported(&self.shown, "CLIENT SETNAME", &reason);
         }
     }
 

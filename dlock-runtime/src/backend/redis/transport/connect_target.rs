@@ -38,6 +38,8 @@ pub(crate) struct ConnectTarget {
     credentials: Option<CredentialsProvider>,
     /// The server's address, as texts show it.
     pub(crate) shown: Redacted,
+    /// The owner of the manager, which is also the name of its connections.
+    pub(crate) owner: Arc<str>,
     pub(crate) response_timeout: Duration,
     pub(super) connect_timeout: Duration,
     /// How many replicas must acknowledge a write.
@@ -63,6 +65,7 @@ impl ConnectTarget {
             certificates: settings.certificates.clone(),
             credentials: settings.credentials.clone(),
             shown: Redacted::new(&server.to_string()),
+            owner: Arc::clone(&settings.owner),
             response_timeout: settings.rules.response_timeout,
             connect_timeout: settings.connect_timeout,
             replica_acks: settings.rules.replica_acks,
@@ -133,16 +136,14 @@ impl ConnectTarget {
     /// time out.
     pub(crate) async fn open_for_tracking(&self) -> Result<(Connection, Pushes), Failure> {
         let config = self.timeouts().set_response_timeout(None);
-        let (connection, pushes) = self.open_for_pushes(config).await?;
-        let mut tracking = redis::cmd("CLIENT");
-        tracking.arg("TRACKING").arg("ON").arg("NOLOOP");
-        match self
-            .timed(&connection)
-            .send_packed_command(&tracking)
-            .await
-            .map_err(|error| self.connection_failure(error, connection.inbound()))?
-        {
-            Value::ServerError(error) => Err(self.failure(error.into())),
+        let mut tracking = Pipeline::with_capacity(2);
+        tracking.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
+        let open = || self.open_for_pushes(config.clone());
+        let ((connection, pushes), replies) =
+            self.begin(open, |(connection, _)| self.timed(connection), tracking).await?;
+        let mut replies = replies.map_err(|error| self.connection_failure(error, connection.inbound()))?;
+        match replies.pop() {
+            Some(Value::ServerError(error)) => Err(self.failure(error.into())),
             _ => Ok((connection, pushes)),
         }
     }

@@ -49,15 +49,15 @@ impl Subscriber {
 impl ConnectTarget {
     /// Opens a pub/sub connection, and subscribes to `channel`.
     pub(crate) async fn subscribe(&self, channel: &str) -> Result<Subscriber, Failure> {
-        let subscriber = self.try_subscribe(channel).await?;
+        let subscriber = self.try_subscribe(&[channel.to_owned()]).await?;
         subscriber.refused.clone().map_or(Ok(subscriber), Err)
     }
 
-    /// Opens a pub/sub connection, and tries to subscribe to `channel`.
+    /// Opens a pub/sub connection, and tries to subscribe to `channels`, with one command.
     ///
-    /// If the server refuses the channel, the connection is returned: another channel may be
-    /// allowed.
-    pub(crate) async fn try_subscribe(&self, channel: &str) -> Result<Subscriber, Failure> {
+    /// If the server refuses a channel, the connection is returned without subscriptions: another
+    /// channel may be allowed.
+    pub(crate) async fn try_subscribe(&self, channels: &[String]) -> Result<Subscriber, Failure> {
         let last_inbound = Mutex::new(None);
         let opened = async {
             let opened = self.open_with(ProtocolVersion::RESP2, Content::Messages, |dialer| {
@@ -66,7 +66,7 @@ impl ConnectTarget {
                 async move { Ok((stream::pubsub(&dialer).await?, inbound)) }
             });
             let (mut pubsub, inbound) = opened.await?;
-            let refused = match pubsub.subscribe(channel).await {
+            let refused = match pubsub.subscribe(channels).await {
                 Err(error) if error.code().is_none() => {
                     return Err(self.connect_failure(error, &inbound));
                 }

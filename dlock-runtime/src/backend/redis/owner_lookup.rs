@@ -1,0 +1,88 @@
+//! [`OwnerLookup`]: finds the owner of a manager at a server.
+//!
+//! Each manager subscribes to a channel whose name ends in its owner. The channel carries no
+//! messages: its name exists as long as the manager is connected.
+
+use std::borrow::Cow;
+
+use crate::backend::redis::namespaces::GRANTS;
+use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot, waiter};
+use crate::owner;
+use crate::protocol::script_reply::ScriptReply;
+use crate::token::ProcessId;
+
+/// Finds the channel that announces the owner of a manager.
+///
+/// The server compares the names of all its channels, also those of other clients.
+#[derive(Debug)]
+pub(crate) struct OwnerLookup {
+    /// What the channel's name has between the namespace and the owner. The manager's own namespace
+    /// may differ from that of its lock.
+    behind_namespace: String,
+    /// The pattern of the channel's name.
+    pattern: String,
+}
+
+impl OwnerLookup {
+    pub(crate) fn new(manager: ProcessId) -> Self {
+        let behind_namespace = format!("{GRANTS}{}:", waiter(&manager.token_prefix()));
+        let pattern = format!("*{behind_namespace}*");
+        Self { behind_namespace, pattern }
+    }
+
+    /// Returns the owner in the reply. Any client may create a channel, so the owner is checked.
+    pub(crate) fn owner_in(&self, reply: &ScriptReply) -> Option<String> {
+        let ScriptReply::Bytes(channel) = reply else { return None };
+        let (_, owner) = std::str::from_utf8(channel).ok()?.split_once(&self.behind_namespace)?;
+        owner::problem(owner).is_none().then(|| owner.to_owned())
+    }
+}
+
+impl StoreOperation for OwnerLookup {
+    fn script(&self) -> &'static StoreScript {
+        &SCRIPT
+    }
+
+    fn arguments(&self) -> Vec<Cow<'_, [u8]>> {
+        vec![Cow::Borrowed(self.pattern.as_bytes())]
+    }
+
+    fn needs_acks(&self) -> bool {
+        false
+    }
+
+    fn is_cleanup(&self) -> bool {
+        false
+    }
+
+    /// In memory there are no channels.
+    fn apply(&self, _slot: &mut StoreSlot, _now: u64) -> ScriptReply {
+        ScriptReply::Nil
+    }
+}
+
+/// Returns one channel, so that the reply is small regardless of how many match.
+pub(crate) static SCRIPT: StoreScript =
+    StoreScript::new("return redis.call('PUBSUB', 'CHANNELS', ARGV[2])[1]");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::redis::namespaces::{Namespaces, may_grant};
+    use crate::token::TokenSource;
+
+    #[test]
+    fn an_owner_is_found_in_the_channel_of_its_manager_only() {
+        let (process, other) = (TokenSource::of_process(1).process(), TokenSource::of_process(2).process());
+        let found = |of, channel: &str| OwnerLookup::new(of).owner_in(&ScriptReply::text(channel));
+        for namespace in ["dlock", "", "a*[b"] {
+            let [grants, channel] = Namespaces::new(namespace).own().first_channels(process, "web-1:grant:7");
+
+            assert_eq!(found(process, &channel).as_deref(), Some("web-1:grant:7"));
+            assert_eq!(found(other, &channel), None);
+            assert_eq!(found(process, &grants), None);
+            assert_eq!(found(process, &format!("{grants}:web 1\u{1b}[2J")), None);
+            assert!(!may_grant(&channel, "dlock:order:7"), "{channel}");
+        }
+    }
+}
