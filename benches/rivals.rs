@@ -1,8 +1,8 @@
-//! Other lock libraries as contenders, and those that are not available here.
+//! Other libraries as contenders, and those that are not available here.
 
 use std::path::Path;
 
-use dlock_bench_rivals::{RIVALS, Release, Tells};
+use dlock_bench_rivals::{IDEMPOTENT_RIVALS, RIVALS, Release, Tells};
 
 use crate::Failure;
 use crate::contenders::{Contender, Kind};
@@ -18,14 +18,15 @@ pub(crate) struct Skipped {
 ///
 /// Returns the commands that start them.
 pub(crate) fn all(target: &Path, names: &[String]) -> Result<Vec<Result<Contender, Skipped>>, Failure> {
-    if let Some(unknown) = names.iter().find(|name| !RIVALS.iter().any(|rival| rival.name == **name)) {
-        let known = RIVALS.map(|rival| rival.name).join(", ");
+    let rivals = || RIVALS.iter().chain(&IDEMPOTENT_RIVALS);
+    if let Some(unknown) = names.iter().find(|name| !rivals().any(|rival| rival.name == **name)) {
+        let known = rivals().map(|rival| rival.name).collect::<Vec<_>>().join(", ");
         return Err(format!("unknown library `{unknown}`; the libraries are {known}").into());
     }
-    let wanted =
-        RIVALS.iter().filter(|rival| names.is_empty() || names.iter().any(|name| name == rival.name));
+    let wanted = rivals().filter(|rival| names.is_empty() || names.iter().any(|name| name == rival.name));
     let contenders = wanted.map(|rival| {
         let kind = match rival.release {
+            _ if IDEMPOTENT_RIVALS.contains(rival) => Kind::IdempotentRival,
             Release::Background => Kind::BackgroundRival,
             Release::Awaited if rival.tells_of_loss == Tells::AtOnce => Kind::TrackingRival,
             Release::Awaited => Kind::Rival,

@@ -219,9 +219,9 @@ pub(crate) struct Wire {
 impl Wire {
     /// Starts counting, which slows down the server.
     pub(crate) async fn listen(server: &Server) -> Result<Self, Failure> {
+        let connection = server.connect().await?; // before, so that its own commands are not counted
         let mut stream = BufReader::new(TcpStream::connect(server.address()).await?);
         stream.write_all(b"MONITOR\r\n").await?;
-        let connection = server.connect().await?;
         let mut line = String::new();
         stream.read_line(&mut line).await?;
         let counting = tokio::spawn(async move {

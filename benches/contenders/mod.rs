@@ -5,6 +5,7 @@
 mod background;
 mod ceiling;
 mod fan;
+mod layer;
 mod ours;
 mod raw;
 
@@ -18,6 +19,7 @@ use crate::Failure;
 use crate::contenders::background::Background;
 use crate::contenders::ceiling::Ceiling;
 use crate::contenders::fan::Fan;
+use crate::contenders::layer::Layered;
 use crate::contenders::ours::Ours;
 use crate::contenders::raw::Raw;
 
@@ -50,11 +52,13 @@ pub(crate) enum Kind {
     BackgroundRival,
     /// Another library to which the server reports a stolen lock, as to dlock by default.
     TrackingRival,
+    /// Another library of idempotent calls, not of locks.
+    IdempotentRival,
 }
 
 impl Kind {
     pub(crate) fn is_rival(self) -> bool {
-        matches!(self, Self::Rival | Self::BackgroundRival | Self::TrackingRival)
+        !matches!(self, Self::Floor | Self::Ours)
     }
 
     /// Returns the configurations of `ours` that do no more than a library of this kind.
@@ -62,7 +66,7 @@ impl Kind {
     /// The default does more.
     pub(crate) fn ways_alike(self) -> &'static [&'static str] {
         match self {
-            Self::Floor | Self::Ours => &[],
+            Self::Floor | Self::Ours | Self::IdempotentRival => &[],
             // Most libraries detect a stolen lock at their next renewal. None hands a lock off in
             // memory.
             Self::Rival => &["ours, tracking=off", "ours, no hand-off"],
@@ -147,6 +151,12 @@ const OWN: &[Own] = &[
         kind: Kind::Floor,
         floor: "ceiling",
         play: |_| serve(Threads::Two, async { Ok(Ceiling::default()) }),
+    },
+    Own {
+        name: "ours, layer",
+        kind: Kind::Ours,
+        floor: "raw",
+        play: |servers| serve(Threads::Two, Layered::connect(url(servers, ""))),
     },
     Own {
         name: "ours, tracking=off",

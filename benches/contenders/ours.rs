@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_bench_peer::{Library, Result};
+use dlock_bench_peer::{Called, Library, Result, WAIT};
 use dlock_runtime::{LockGuard, LockManager, distributed_lock};
 
 /// A manager.
@@ -70,5 +70,18 @@ impl Library for Ours {
 
     async fn nest(&self, times: u64) -> Result<Duration> {
         Ok(outer(&self.0, times).await?)
+    }
+
+    async fn call(&self, key: &str, body: Duration) -> Result<Called> {
+        let call = self.0.idempotent(format!("call:{key}")).wait(WAIT);
+        let outcome = call
+            .run(async move |_record| {
+                if body > Duration::ZERO {
+                    tokio::time::sleep(body).await;
+                }
+                Ok::<_, dlock_runtime::Error>("paid".to_owned())
+            })
+            .await?;
+        Ok(if outcome.is_replayed() { Called::Replayed } else { Called::Ran })
     }
 }

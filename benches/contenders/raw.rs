@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use dlock_bench_peer::{LEASE, Library, Result};
+use dlock_bench_peer::{Called, LEASE, Library, Result};
 use redis::aio::MultiplexedConnection;
 
 use crate::server::connect;
@@ -85,6 +85,27 @@ impl Library for Raw {
         }
         self.unlock(held).await
     }
+
+    /// The least that a stored result costs: a mark before the body, and the result after it.
+    async fn call(&self, key: &str, body: Duration) -> Result<Called> {
+        let mut set = redis::cmd("SET");
+        set.arg(format!("raw:{key}"));
+        let mut mark = set.clone();
+        mark.arg(RUNNING).arg("NX").arg("GET").arg("EX").arg(RETENTION_SECS);
+        let found: Option<String> = mark.query_async(&mut self.connection.clone()).await?;
+        match found.as_deref() {
+            Some(RUNNING) => Ok(Called::Refused),
+            Some(_) => Ok(Called::Replayed),
+            None => {
+                if body > Duration::ZERO {
+                    tokio::time::sleep(body).await;
+                }
+                set.arg("\"paid\"").arg("EX").arg(RETENTION_SECS);
+                set.exec_async(&mut self.connection.clone()).await?;
+                Ok(Called::Ran)
+            }
+        }
+    }
 }
 
 /// Loads the script that releases into a server, and returns its hash.
@@ -102,6 +123,12 @@ pub(super) fn first_token() -> u64 {
 /// The script of the Redis manual's page on distributed locks.
 const COMPARE_AND_DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+
+/// The value of a call that runs.
+const RUNNING: &str = "running";
+
+/// The time for which a result is stored: the default of dlock.
+const RETENTION_SECS: u64 = 24 * 3_600;
 
 /// The interval at which a held lock is polled.
 const POLL: Duration = Duration::from_millis(1);

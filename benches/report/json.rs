@@ -53,6 +53,7 @@ fn of_row(row: &Row, ahead: Option<Ahead>) -> String {
         Kind::Rival => "rival",
         Kind::BackgroundRival => "background rival",
         Kind::TrackingRival => "tracking rival",
+        Kind::IdempotentRival => "idempotent rival",
     };
     let mut text = format!(
         r#"{{"scenario":{},"what":{},"contender":{},"kind":"{kind}","unit":{}"#,

@@ -121,7 +121,7 @@ impl Report {
         };
         let is_ahead = match row.kind {
             Kind::Floor | Kind::Ours => return None,
-            Kind::Rival | Kind::TrackingRival => is_ahead_of("ours"),
+            Kind::Rival | Kind::TrackingRival | Kind::IdempotentRival => is_ahead_of("ours"),
             Kind::BackgroundRival => is_ahead_of("ours, background").or_else(|| is_ahead_of("ours")),
         };
         let behind = row.kind.ways_alike().iter().copied().find(|way| is_ahead_of(way) == Some(false));

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use dlock_install::{Project, run};
 
-/// Another lock library.
+/// Another library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rival {
     /// The name, also on the command line.
@@ -71,7 +71,7 @@ pub enum Language {
 
 use Language::{Go, Java, Node, Python, Rust};
 
-/// All libraries.
+/// All lock libraries.
 pub const RIVALS: [Rival; 13] = [
     // rslock and node-redlock renew only if they run a routine.
     Rival::new("rslock", Rust).votes().renews().tells_of_loss(),
@@ -89,6 +89,10 @@ pub const RIVALS: [Rival; 13] = [
     Rival::new("redlock", Node).votes().renews().tells_of_loss(),
     Rival::new("redlock-universal", Node).votes().renews().tells_of_loss(),
 ];
+
+/// The libraries of idempotent calls. They have no locks.
+pub const IDEMPOTENT_RIVALS: [Rival; 2] =
+    [Rival::new("axum-idempotent", Rust), Rival::new("aws-lambda-powertools", Python)];
 
 impl Rival {
     const fn new(name: &'static str, language: Language) -> Self {

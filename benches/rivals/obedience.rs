@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use dlock_bench_peer::Entry;
 use dlock_bench_peer::usage::now;
-use dlock_bench_rivals::{RIVALS, Rival, Tells};
+use dlock_bench_rivals::{IDEMPOTENT_RIVALS, RIVALS, Rival, Tells};
 use tempfile::TempDir;
 
 macro_rules! of_every_rival {
@@ -71,6 +71,59 @@ fn obeys(name: &str) {
     process.ends();
 
     quorum_support_matches_the_list(&rival, &server);
+}
+
+#[test]
+fn axum_idempotent() {
+    // Its store needs Redis 7.4, so its program may report that instead.
+    calls_match_the_list("axum-idempotent", Duplicates::Run);
+}
+
+#[test]
+fn aws_lambda_powertools() {
+    calls_match_the_list("aws-lambda-powertools", Duplicates::AreRefused);
+}
+
+/// What duplicates do while the first call of a library runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Duplicates {
+    Run,
+    AreRefused,
+}
+
+fn calls_match_the_list(name: &str, duplicates: Duplicates) {
+    let rival = IDEMPOTENT_RIVALS.into_iter().find(|rival| rival.name == name).expect("it is in the list");
+    let server = match Server::start() {
+        Ok(server) => server,
+        Err(why) => return println!("SKIPPED: {why}"),
+    };
+    let mut process = match Process::start(&rival, &[&server]) {
+        Ok(process) => process,
+        Err(why) => return println!("SKIPPED: {name}: {why}"),
+    };
+    match process.line().split_once(' ') {
+        None => {}
+        Some((word, why)) => {
+            assert_eq!((word, why.contains("Redis 7.4")), ("cannot", true), "{name}: {why}");
+            return println!("SKIPPED: {name}: {why}");
+        }
+    }
+
+    let mut ends = |order: &str| {
+        let answer = process.ask(order);
+        let numbers: Vec<u64> =
+            answer.split(' ').skip(1).map(|word| word.parse().expect("a number")).collect();
+        let [ran, replayed, refused, nanos] = numbers[..] else { panic!("{answer}") };
+        assert!(answer.starts_with("called ") && nanos > 0, "{answer}");
+        (ran, replayed, refused)
+    };
+    assert_eq!(ends("first a 5"), (5, 0, 0), "{name}");
+    assert_eq!(ends("replay a 3"), (0, 3, 0), "{name}");
+    assert_eq!(ends("first a 1"), (0, 1, 0), "{name}: a stored result is replayed");
+    let (ran, _, refused) = ends("duplicate b 8 300000");
+    assert_eq!(ran > 1, duplicates == Duplicates::Run, "{name}: {ran} ran");
+    assert_eq!(refused > 0, duplicates == Duplicates::AreRefused, "{name}: {refused} were refused");
+    process.ends();
 }
 
 fn pairs_are_counted(process: &mut Process) {

@@ -4,6 +4,7 @@ mod cluster;
 mod distance;
 mod held;
 mod hot_key;
+mod idempotent;
 mod killed;
 mod loss;
 mod processes;
@@ -17,7 +18,7 @@ use std::path::Path;
 use std::pin::Pin;
 
 use crate::Failure;
-use crate::contenders::Contender;
+use crate::contenders::{Contender, Kind};
 use crate::contest::Contest;
 use crate::report::{Of, Report, Spread, What};
 use crate::server::Server;
@@ -46,11 +47,20 @@ impl Bench<'_> {
         names.iter().map(|name| Contender::own(self.program, name)).collect()
     }
 
-    /// Returns the contenders of this program with these names, and all other libraries.
+    /// Returns the contenders of this program with these names, and all other lock libraries.
     fn contenders(&self, own: &[&str]) -> Result<Vec<Contender>, Failure> {
-        let mut contenders = self.own(own)?;
-        contenders.extend_from_slice(self.rivals);
-        Ok(contenders)
+        self.with_rivals(own, |kind| kind != Kind::IdempotentRival)
+    }
+
+    /// Returns the contenders of this program with these names, and all other libraries of
+    /// idempotent calls.
+    fn callers(&self, own: &[&str]) -> Result<Vec<Contender>, Failure> {
+        self.with_rivals(own, |kind| kind == Kind::IdempotentRival)
+    }
+
+    fn with_rivals(&self, own: &[&str], is_in: impl Fn(Kind) -> bool) -> Result<Vec<Contender>, Failure> {
+        let rivals = self.rivals.iter().filter(|rival| is_in(rival.kind)).cloned();
+        Ok(self.own(own)?.into_iter().chain(rivals).collect())
     }
 
     /// Returns a pace with the same rounds and slices for all contenders.
@@ -150,7 +160,7 @@ type Measured<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 type Scenario = (&'static str, for<'a> fn(&'a mut Bench<'_>) -> Measured<'a>);
 
 /// All scenarios.
-pub(crate) const SCENARIOS: [Scenario; 12] = [
+pub(crate) const SCENARIOS: [Scenario; 13] = [
     ("uncontended", |bench| Box::pin(uncontended::measure(bench))),
     ("hot-key", |bench| Box::pin(hot_key::measure(bench))),
     ("processes", |bench| Box::pin(processes::measure(bench))),
@@ -163,4 +173,5 @@ pub(crate) const SCENARIOS: [Scenario; 12] = [
     ("cluster", |bench| Box::pin(cluster::measure(bench))),
     ("distance", |bench| Box::pin(distance::measure(bench))),
     ("re-entry", |bench| Box::pin(re_entry::measure(bench))),
+    ("idempotent", |bench| Box::pin(idempotent::measure(bench))),
 ];

@@ -32,18 +32,24 @@
 //! out: watching                              and later: lost NANOS, the time when the library reported the loss
 //! in:  nest TIMES                            locks `nest`, and inside TIMES times again in the same chain of calls
 //! out: nested NANOS                          the total time of the inner calls
+//! in:  first NAME COUNT                      COUNT idempotent calls with different keys, `NAME:<id>`, one after the other; their bodies
+//!                                            are empty
+//! in:  replay NAME COUNT                     COUNT idempotent calls with the key `NAME:0`, one after the other
+//! in:  duplicate NAME COUNT BODY_MICROS      COUNT idempotent calls with the key `NAME` at one time; a body that runs sleeps
+//! out: called RAN REPLAYED REFUSED NANOS     for each of these: the number of calls by their end, see [`Called`], and the total time
 //! in:  usage
 //! out: usage CPU_NANOS
 //! out: cannot WHY                            instead of any answer, also of `ready`: the library does not support it
 //! out: failed WHY                            instead of any answer: an error
 //! ```
 
+mod calls;
 mod library;
 mod notes;
 mod order;
 mod serve;
 pub mod usage;
 
-pub use library::{Cannot, Failure, LEASE, Library, Result, WAIT};
+pub use library::{Called, Cannot, Failure, LEASE, Library, Result, WAIT};
 pub use notes::Entry;
 pub use serve::{Threads, serve};

@@ -67,6 +67,24 @@ pub trait Library: Clone + Send + Sync + 'static {
         let _ = times;
         async { Err(Cannot::because("its locks are not reentrant")) }
     }
+
+    /// Makes one call with the idempotency key `key`; its body takes `body`, and returns a text of
+    /// a few bytes. Default: not supported.
+    fn call(&self, key: &str, body: Duration) -> impl Future<Output = Result<Called>> + Send {
+        let _ = (key, body);
+        async { Err(Cannot::because("its calls are not idempotent")) }
+    }
+}
+
+/// The end of an idempotent call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Called {
+    /// Its body ran.
+    Ran,
+    /// It got the result of another call.
+    Replayed,
+    /// It got an error that names a running call.
+    Refused,
 }
 
 /// The reason why a library does not support an order.

@@ -17,6 +17,9 @@ pub(crate) enum Order {
     Release,
     Lose { key: String, lease: Duration },
     Nest { times: u64 },
+    First { name: String, count: u64 },
+    Replay { name: String, count: u64 },
+    Duplicate { name: String, count: u64, body: Duration },
     Usage,
 }
 
@@ -54,6 +57,13 @@ impl FromStr for Order {
             ["release"] => Self::Release,
             ["lose", key, lease] => Self::Lose { key: key.to_owned(), lease: millis(lease)? },
             ["nest", times] => Self::Nest { times: times.parse()? },
+            ["first", name, count] => Self::First { name: name.to_owned(), count: count.parse()? },
+            ["replay", name, count] => Self::Replay { name: name.to_owned(), count: count.parse()? },
+            ["duplicate", name, count, body] => Self::Duplicate {
+                name: name.to_owned(),
+                count: count.parse()?,
+                body: Duration::from_micros(body.parse()?),
+            },
             ["usage"] => Self::Usage,
             _ => return Err(Cannot::because(format!("unknown order `{line}`"))),
         })

@@ -11,6 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::calls::{at_once, one_by_one};
 use crate::library::{Cannot, Failure, Library, Result, WAIT};
 use crate::notes::Entry;
 use crate::order::{Enter, Order};
@@ -119,6 +120,17 @@ impl<L: Library> Servant<L> {
                 return Ok(None);
             }
             Order::Nest { times } => format!("nested {}", self.library.nest(times).await?.as_nanos()),
+            Order::First { name, count } => {
+                let keys = (0..count).map(|id| format!("{name}:{id}"));
+                one_by_one(&self.library, keys).await?.to_string()
+            }
+            Order::Replay { name, count } => {
+                let keys = (0..count).map(|_| format!("{name}:0"));
+                one_by_one(&self.library, keys).await?.to_string()
+            }
+            Order::Duplicate { name, count, body } => {
+                at_once(&self.library, &name, count, body).await?.to_string()
+            }
             Order::Usage => format!("usage {}", cpu_nanos()),
         }))
     }

@@ -1,6 +1,6 @@
-"""Python's locks as contenders of the benchmarks: redis-py's Lock, and python-redis-lock.
+"""Python's libraries as contenders of the benchmarks.
 
-    rivals.py redis-py|python-redis-lock HOST:PORT..
+    rivals.py redis-py|python-redis-lock|aws-lambda-powertools HOST:PORT..
 
 benches/peer/src/lib.rs defines the protocol. With redis-py a task is an asyncio task, with
 python-redis-lock a thread, because it has no asynchronous interface. The common code consists of
@@ -16,6 +16,11 @@ do not, because starting a thread costs more than the short hold. Its leases are
 has no Redlock.
 
 Neither reports a loss.
+
+aws-lambda-powertools: idempotent calls, by the decorator `idempotent_function` over the persistence
+layer for caches. It has no asynchronous interface, so duplicates at one time are threads, over one
+pool of connections. It does not wait: a duplicate of a running call gets an error. Its key includes
+a hash of the argument, and it stores results for an hour, its default.
 """
 
 import asyncio
@@ -108,6 +113,87 @@ class PythonRedisLock:
         return done
 
 
+class Powertools:
+    """Calls of a function that runs once per key."""
+
+    def __init__(self, server):
+        from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
+        from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyAlreadyInProgressError
+        from aws_lambda_powertools.utilities.idempotency.persistence.cache import CachePersistenceLayer
+
+        host, port = server.rsplit(":", 1)
+        client = redis.Redis(host=host, port=int(port), max_connections=1 << 16, decode_responses=True)
+        client.ping()
+        store = CachePersistenceLayer(client=client)
+        self.in_progress = IdempotencyAlreadyInProgressError
+        self.bodies = threading.local()
+
+        @idempotent_function(data_keyword_argument="key", persistence_store=store, config=IdempotencyConfig())
+        def charge(key, seconds):
+            self.bodies.ran = True
+            if seconds:
+                time.sleep(seconds)
+            return "paid"
+
+        self.charge = charge
+
+    def call(self, key, seconds=0.0):
+        """Returns 0 if the body ran, 1 if the result is that of another call, and 2 if one runs."""
+        self.bodies.ran = False
+        try:
+            self.charge(key=key, seconds=seconds)
+        except self.in_progress:
+            return 2
+        return 0 if self.bodies.ran else 1
+
+
+class Caller:
+    """The orders of idempotent calls."""
+
+    ORDERS = {"first", "replay", "duplicate", "usage"}
+
+    def __init__(self, library):
+        self.library = library
+
+    def first(self, name, count):
+        return self.one_by_one(f"{name}:{number}" for number in range(int(count)))
+
+    def replay(self, name, count):
+        return self.one_by_one(f"{name}:0" for _ in range(int(count)))
+
+    def one_by_one(self, keys):
+        begun, ends = time.monotonic_ns(), [0, 0, 0]
+        for key in keys:
+            ends[self.library.call(key)] += 1
+        return called(ends, begun)
+
+    def duplicate(self, name, count, body_micros):
+        seconds, ends, guard = int(body_micros) / 1e6, [0, 0, 0], threading.Lock()
+        begun = time.monotonic_ns()
+
+        def run():
+            end = self.library.call(name, seconds)
+            with guard:
+                ends[end] += 1
+
+        threads = [threading.Thread(target=run) for _ in range(int(count))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if sum(ends) < int(count):
+            raise RuntimeError(f"{int(count) - sum(ends)} calls failed")
+        return called(ends, begun)
+
+    def usage(self):
+        return f"usage {time.process_time_ns()}"
+
+
+def called(ends, begun):
+    ran, replayed, refused = ends
+    return f"called {ran} {replayed} {refused} {time.monotonic_ns() - begun}"
+
+
 def ran(coroutine):
     """Runs a coroutine that blocks its thread instead of awaiting."""
     try:
@@ -118,6 +204,8 @@ def ran(coroutine):
 
 
 class Contender:
+    ORDERS = {"pairs", "enter", "take", "free", "hold", "release", "lose", "usage"}
+
     def __init__(self, library):
         self.library, self.taken, self.held = library, None, []
 
@@ -211,15 +299,12 @@ class Contender:
         return f"usage {time.process_time_ns()}"
 
 
-ORDERS = {"pairs", "enter", "take", "free", "hold", "release", "lose", "usage"}
-
-
 def answer(contender, line):
     order, *words = line.split()
     if order == "enter":
         words[5:] = [line.split(" ", 6)[6].rstrip("\n")]
     try:
-        if order not in ORDERS:
+        if order not in contender.ORDERS:
             raise Cannot(f"`{order}` is not known")
         said = getattr(contender, order)(*words)
     except Cannot as why:
@@ -233,8 +318,10 @@ def main():
     name, *servers = sys.argv[1:]
     if len(servers) > 1:
         return print("cannot it has no Redlock", flush=True)
-    library = {"redis-py": RedisPy, "python-redis-lock": PythonRedisLock}[name](servers[0])
-    contender = Contender(library)
+    if name == "aws-lambda-powertools":
+        contender = Caller(Powertools(servers[0]))
+    else:
+        contender = Contender({"redis-py": RedisPy, "python-redis-lock": PythonRedisLock}[name](servers[0]))
     print("ready", flush=True)
     for line in sys.stdin:
         answer(contender, line)

@@ -1,13 +1,14 @@
-//! Rust's lock libraries as contenders of the benchmarks.
+//! Rust's libraries as contenders of the benchmarks.
 //!
 //! ```text
-//! rivals rslock|async-redis-lock|distributed-lock-redis|redis-lock HOST:PORT..
+//! rivals rslock|async-redis-lock|distributed-lock-redis|redis-lock|axum-idempotent HOST:PORT..
 //! ```
 //!
 //! The file of each library describes its use and its settings. `dlock_bench_peer` defines the
 //! protocol.
 
 mod async_redis_lock;
+mod axum_idempotent;
 mod connection;
 mod distributed_lock_redis;
 mod redis_lock;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         "async-redis-lock" => serve(Threads::Two, async_redis_lock::AsyncRedisLock::connect(&servers)),
         "distributed-lock-redis" => serve(Threads::Two, distributed_lock_redis::Provider::connect(servers)),
         "redis-lock" => serve(Threads::Two, redis_lock::RedisLock::connect(&servers)),
+        "axum-idempotent" => serve(Threads::Two, axum_idempotent::AxumIdempotent::connect(&servers)),
         _ => {
             eprintln!("no rival is called `{name}`");
             ExitCode::FAILURE
