@@ -93,7 +93,7 @@ pub(super) fn queued(head: QueueEntry<u32>) -> (KeyState<u32>, Token) {
     let Some(contender) = key_state.contender() else { panic!("{key_state:?}") };
     let token = contender.token;
     happen(&mut key_state, 1, |key_state, ctx| {
-        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx)
+        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
     });
     let queued = Reply::Queued { ttl: Some(LEASE) };
     happen(&mut key_state, 2, |key_state, ctx| {

@@ -104,7 +104,7 @@ fn observer_receives_loss() {
 
     let loses = thread::spawn(move || {
         other.with_key(acquisition.key.name(), |key_state, cx| {
-            key_state.mark_all_lost(LossCause::NotOwner, cx)
+            key_state.mark_all_lost(LossCause::NotOwner, cx);
         });
     });
     let observer = held.root().observer();

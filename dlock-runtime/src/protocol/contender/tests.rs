@@ -55,7 +55,7 @@ fn try_only_call_sends_one_command() {
 fn waiter_contends_after_a_single_try_before_it_ends() {
     let (mut key_state, token) = trying_once(false);
     happen(&mut key_state, 1, |key_state, ctx| {
-        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx)
+        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
     });
     happen(&mut key_state, 2, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
     happen(&mut key_state, 3, |key_state, ctx| {
@@ -173,7 +173,7 @@ fn not_queued(head: QueueEntry<u32>, ttl: Option<Duration>) -> KeyState<u32> {
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(head, ctx));
     let Some(&Contender { token, .. }) = key_state.contender() else { panic!("{key_state:?}") };
     happen(&mut key_state, 1, |key_state, ctx| {
-        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx)
+        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
     });
     happen(&mut key_state, 2, |key_state, ctx| {
         key_state.on_reply(token, enqueue(EnqueueMode::Join), at(1), Reply::NotQueued { ttl }, ctx);
@@ -242,7 +242,7 @@ fn single_try_acquires_under_its_second_token() {
     let second = retry_token(first, &actions);
 
     let stale = happen(&mut key_state, 3, |key_state, ctx| {
-        key_state.on_reply(first, ACQUIRE, at(0), Reply::Owner, ctx)
+        key_state.on_reply(first, ACQUIRE, at(0), Reply::Owner, ctx);
     });
     let held = happen(&mut key_state, 4, |key_state, ctx| {
         key_state.on_reply(second, ACQUIRE, at(2), Reply::Owner, ctx);
@@ -475,7 +475,7 @@ fn unqueued_contender_starts_with_an_acquire() {
 fn queued_at_distance(answered: u64) -> (KeyState<u32>, Token) {
     let (mut key_state, token) = trying();
     happen(&mut key_state, 1, |key_state, ctx| {
-        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx)
+        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
     });
     let queued = Reply::Queued { ttl: None };
     happen(&mut key_state, answered, |key_state, ctx| {

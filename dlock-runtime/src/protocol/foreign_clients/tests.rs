@@ -102,7 +102,7 @@ fn grant_found_by_a_recheck_has_an_unknown_fleet_hold() {
     let (mut key_state, token) = queued();
     let again = Command::Enqueue { lease: LEASE, mode: EnqueueMode::Recheck };
     sharing(&mut key_state, 600, |key_state, ctx| {
-        key_state.on_reply(token, again, at(599), Reply::Owner, ctx)
+        key_state.on_reply(token, again, at(599), Reply::Owner, ctx);
     });
 
     let (released, _) = release(&mut key_state, 601, 1);
@@ -119,7 +119,7 @@ fn yield_carries_the_fleet_hold_and_does_not_end_it() {
         panic!("{actions:?}")
     };
     sharing(&mut key_state, 302, |key_state, ctx| {
-        key_state.on_reply(token, yields, at(301), Reply::Owner, ctx)
+        key_state.on_reply(token, yields, at(301), Reply::Owner, ctx);
     });
 
     let (freed, _) = release(&mut key_state, 502, 2);

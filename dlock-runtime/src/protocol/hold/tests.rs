@@ -200,7 +200,7 @@ fn hold_is_lost_to_a_foreign_value_and_not_to_a_refusal() {
             (Command::Renew { lease: TERMS.lease() }, Reply::Refused(Failure::new(kind, "no")));
 
         let actions = happen(&mut key_state, 50, |key_state, ctx| {
-            key_state.on_reply(token, renew, at(40), refused, ctx)
+            key_state.on_reply(token, renew, at(40), refused, ctx);
         });
 
         let lost = matches!(actions[..], [Action::Revoke { cause: LossCause::NotOwner, left: None, .. }]);
@@ -402,7 +402,7 @@ fn unanswered_probe_does_not_extend_the_budget_of_another_lease() {
     release_within_a_second(&mut key_state, 2, 800);
     let renew = Command::Renew { lease: shorter.lease() };
     happen(&mut key_state, 810, |key_state, ctx| {
-        key_state.on_reply(token, renew, at(800), Reply::Owner, ctx)
+        key_state.on_reply(token, renew, at(800), Reply::Owner, ctx);
     });
 
     let actions = release_within_a_second(&mut key_state, 3, 1_100);
@@ -452,7 +452,7 @@ fn grant_is_confirmed_after_5_ms() {
     assert!(matches!(sent[..], [Action::Send { token: of, command: RENEW }] if of == token), "{sent:?}");
     assert!(happen(&mut key_state, 116, KeyState::on_timeout).is_empty(), "one confirmation is sent");
     happen(&mut key_state, 117, |key_state, ctx| {
-        key_state.on_reply(token, RENEW, at(115), Reply::Owner, ctx)
+        key_state.on_reply(token, RENEW, at(115), Reply::Owner, ctx);
     });
     assert!(
         key_state.next_timeout() > at(7_000),
@@ -605,7 +605,7 @@ fn lock_lost_before_a_hand_off_is_contended_without_a_queue() {
     let (mut key_state, held, terms) = confirming();
     let renew = Command::Renew { lease: terms.lease() };
     happen(&mut key_state, 101, |key_state, ctx| {
-        key_state.on_reply(held, renew, at(100), Reply::NotOwner, ctx)
+        key_state.on_reply(held, renew, at(100), Reply::NotOwner, ctx);
     });
 
     let again =

@@ -26,7 +26,7 @@ fn trying_only() -> (KeyState<u32>, Token, Command) {
     let first = token(&key_state);
     let acquire = Command::Acquire { lease: TERMS.lease() };
     happen(&mut key_state, 1, |key_state, ctx| {
-        key_state.on_reply(first, acquire, at(0), Reply::Contended, ctx)
+        key_state.on_reply(first, acquire, at(0), Reply::Contended, ctx);
     });
     let second = token(&key_state);
     (key_state, second, Command::Enqueue { lease: TERMS.lease(), mode: EnqueueMode::Join })

@@ -160,7 +160,7 @@ fn retained_hold_ends_when_its_key_is_lost() {
     for reply in [Reply::NotOwner, wrong_kind] {
         let (mut key_state, token, keep) = kept();
         happen(&mut key_state, 10_002, |key_state, ctx| {
-            key_state.on_reply(token, keep, at(10_001), reply, ctx)
+            key_state.on_reply(token, keep, at(10_001), reply, ctx);
         });
         assert!(key_state.is_idle());
     }
@@ -259,7 +259,7 @@ fn two_revoked() -> (KeyState<u32>, [ResidualHold; 2]) {
     let sent = happen(&mut key_state, 200, |key_state, ctx| key_state.join(waiter(2, SHORT_JOB), ctx));
     let [Action::Send { token, command }] = sent[..] else { panic!("{sent:?}") };
     happen(&mut key_state, 201, |key_state, ctx| {
-        key_state.on_reply(token, command, at(200), Reply::Owner, ctx)
+        key_state.on_reply(token, command, at(200), Reply::Owner, ctx);
     });
     let (second, _) = stop(&mut key_state, 300);
     (key_state, [first, second])
