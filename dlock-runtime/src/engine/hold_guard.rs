@@ -158,7 +158,7 @@ impl HoldGuard {
         }
         let root = self.root();
         // The lease may have expired too, and the key has not been ticked after that.
-        self.engine.with_key_now(now, root.key.name(), KeyState::tick);
+        self.engine.with_key_now(now, root.key.name(), KeyState::on_timeout);
         let cause = match root.check_valid(now) {
             Err((LossCause::MaxHold, _)) => root.left_by_max_hold(now)?,
             Err((cause, _)) => cause,

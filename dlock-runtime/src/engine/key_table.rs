@@ -51,10 +51,10 @@ impl KeyTable {
                 contended: self.contended.contains(&Some(hash)),
             })),
         };
-        let before = entry.get().state.due();
+        let before = entry.get().state.next_timeout();
         let result = change(entry.get_mut());
         let KeyEntry { ref state, contended, .. } = **entry.get();
-        let due = state.due();
+        let due = state.next_timeout();
         if due != before {
             let mut deadline = (before, Name::clone(key));
             self.deadlines.remove(&deadline);
@@ -203,7 +203,7 @@ mod tests {
         for number in 0..500 {
             let state = table.get(key(number).name(), hash(number));
             assert_eq!(state.is_some(), number % 5 == 0, "{number}");
-            let due = state.map(|state| state.due().nanos());
+            let due = state.map(|state| state.next_timeout().nanos());
             assert!(due.is_none_or(|due| due == 1_000 - u64::from(number)), "{number}: {due:?}");
         }
         assert_eq!(table.first_due(), Some(&(BootInstant::from_nanos(505), key(495).name().clone())));

@@ -206,7 +206,7 @@ impl Engine {
     ) -> R {
         let mut actions = std::mem::take(&mut slots.actions);
         let result = slots.table.change(key, hash, |KeyEntry { state, contended, .. }| {
-            let (rules, tokens, due) = (&self.rules, &self.tokens, state.due());
+            let (rules, tokens, due) = (&self.rules, &self.tokens, state.next_timeout());
             let mut cx = EventContext { now, rules, tokens, actions: &mut actions, contended };
             let result = event(state, &mut cx);
             let is_tracked = state.is_tracked();
@@ -215,7 +215,7 @@ impl Engine {
             }
             self.count_holders(effects);
             if let (Clock::Tokio(_), Some(head)) = (&self.clock, state.head())
-                && state.due() < due
+                && state.next_timeout() < due
             {
                 // The waiter drives the backend, and its timer is set for later.
                 effects.wakes(head.take_wakers());
@@ -438,7 +438,7 @@ impl Engine {
                 _ => {
                     let reply = reply.clone();
                     self.with_key_at(&key, now, effects, |key_state, cx| {
-                        key_state.reply(token, command, sent, reply, cx);
+                        key_state.on_reply(token, command, sent, reply, cx);
                     });
                 }
             }
@@ -521,7 +521,7 @@ impl Engine {
                 self.with_locked(slots, (&key, hash), now, effects, |key_state, cx| {
                     let later = self.throttle.defer_until(now);
                     if !later.is_some_and(|later| key_state.defer(now, later)) {
-                        key_state.tick(cx);
+                        key_state.on_timeout(cx);
                     }
                 });
             });

@@ -36,6 +36,7 @@ use crate::protocol::hold::Hold;
 use crate::protocol::key_state::{AcquireFailure, EventContext, KeyPhase, KeyState, LastObserved};
 use crate::protocol::queue_check::{QueueCheck, RESOLUTION};
 use crate::protocol::round_trip::RoundTrip;
+use crate::protocol::timers::KeyTimer;
 use crate::protocol::wait_queue::QueueEntry;
 use crate::token::Token;
 
@@ -97,11 +98,12 @@ impl Contender {
         Self { token, step, fleet_hold, revalidate: false, round_trip: RoundTrip::UNKNOWN }
     }
 
-    pub(super) fn due(&self) -> BootInstant {
+    /// Passes each timer to `set`.
+    pub(super) fn timers(&self, set: &mut impl FnMut(KeyTimer, BootInstant)) {
         match self.step {
-            ContenderState::Queued { queue_check, .. } => queue_check.due(),
-            ContenderState::Polling { until, .. } => until,
-            _ => BootInstant::NEVER,
+            ContenderState::Queued { queue_check, .. } => set(KeyTimer::QueueCheck, queue_check.due()),
+            ContenderState::Polling { until, .. } => set(KeyTimer::Poll, until),
+            _ => {}
         }
     }
 
@@ -132,7 +134,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     }
 
     /// Handles a reply to the contender's command.
-    pub(super) fn on_reply(
+    pub(super) fn on_reply_while_contending(
         &mut self,
         command: Command,
         sent: BootInstant,
@@ -333,16 +335,17 @@ impl<A: Clone + PartialEq> KeyState<A> {
     pub(super) fn recheck_queue(&mut self, at_once: bool, ctx: &mut EventContext<'_, A>) {
         let lease = self.head_lease();
         let KeyPhase::Contending(contender) = &mut self.phase else { return };
-        let due = at_once || ctx.now >= contender.due();
+        let is_due = |at: BootInstant| at_once || ctx.now >= at;
         match (&mut contender.step, lease) {
-            (
-                ContenderState::Queued { queue_check: queue_check @ QueueCheck::Scheduled(_), .. },
-                Some(lease),
-            ) if due => {
-                *queue_check = QueueCheck::InFlight;
-                ctx.send(contender.token, Command::Enqueue { lease, mode: EnqueueMode::Recheck });
+            (ContenderState::Queued { queue_check, .. }, Some(lease)) => {
+                if let QueueCheck::Scheduled(at) = *queue_check
+                    && is_due(at)
+                {
+                    *queue_check = QueueCheck::InFlight;
+                    ctx.send(contender.token, Command::Enqueue { lease, mode: EnqueueMode::Recheck });
+                }
             }
-            (ContenderState::Polling { .. }, _) if due => self.contend(ctx),
+            (ContenderState::Polling { until, .. }, _) if is_due(*until) => self.contend(ctx),
             _ => {}
         }
     }

@@ -13,7 +13,12 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// Returns `false` and changes nothing if more than renewals and verifications is due, or if
     /// one of them cannot wait.
     pub(crate) fn defer(&mut self, now: BootInstant, until: BootInstant) -> bool {
-        let other = self.queue.due().min(self.retained_due());
+        let mut other = BootInstant::NEVER;
+        self.timers(&mut |timer, at| {
+            if !timer.is_deferrable() {
+                other = other.min(at);
+            }
+        });
         match &mut self.phase {
             KeyPhase::Held(hold) if now < other => hold.defer(now, until),
             _ => false,
@@ -25,9 +30,6 @@ impl<A: Clone + PartialEq> Hold<A> {
     /// A renewal does not wait once half the lease has passed: the rest is for retries. A renewal
     /// that confirms a grant does not wait at all. A verification always can.
     fn defer(&mut self, now: BootInstant, until: BootInstant) -> bool {
-        if !self.deadline().holds_at(now) || now >= self.bounds_due() {
-            return false;
-        }
         if self.next_renewal <= now {
             if self.needs_confirmation() || until.plus(self.lease / 2) > self.deadline().at() {
                 return false;

@@ -15,6 +15,7 @@ use crate::protocol::hold_terms::HoldTerms;
 use crate::protocol::invalidation::Verification;
 use crate::protocol::key_state::{Action, EventContext, KeyPhase, KeyState};
 use crate::protocol::reentrancy::NestedCalls;
+use crate::protocol::timers::KeyTimer;
 use crate::protocol::wait_queue::QueueEntry;
 use crate::protocol::{contender, renewal};
 use crate::token::Token;
@@ -121,13 +122,15 @@ impl<A: Clone + PartialEq> Hold<A> {
         hold
     }
 
-    pub(super) fn due(&self) -> BootInstant {
-        self.next_renewal.min(self.check_due()).min(self.deadline.at()).min(self.bounds_due())
-    }
-
-    /// Returns when the acquisition ends, or when something is due for its nested calls.
-    pub(super) fn bounds_due(&self) -> BootInstant {
-        self.more.as_ref().map_or(BootInstant::NEVER, |more| more.ends.min(more.levels.due()))
+    /// Passes each timer to `set`.
+    pub(super) fn timers(&self, set: &mut impl FnMut(KeyTimer, BootInstant)) {
+        set(KeyTimer::Renewal, self.next_renewal);
+        set(KeyTimer::Verification, self.check_due());
+        set(KeyTimer::Expiry, self.deadline.at());
+        if let Some(more) = &self.more {
+            set(KeyTimer::MaxHold, more.ends);
+            set(KeyTimer::WaitTimeout, more.levels.due());
+        }
     }
 
     pub(super) fn deadline(&self) -> Deadline {

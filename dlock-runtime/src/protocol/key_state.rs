@@ -22,6 +22,7 @@ use crate::protocol::deadline::{BootInstant, Deadline};
 use crate::protocol::foreign_clients::{Cooldown, Grant};
 use crate::protocol::hold::{Hold, ResidualHold, Yielding};
 use crate::protocol::retry_state::RetryState;
+use crate::protocol::timers::KeyTimer;
 use crate::protocol::wait_queue::{QueueEntry, WaitQueue};
 use crate::token::{Token, TokenSource};
 use std::time::Duration;
@@ -75,7 +76,7 @@ pub(crate) struct EventContext<'a, A> {
 /// An effect of an event.
 #[derive(Clone, Debug)]
 pub(crate) enum Action<A> {
-    /// Sends a command; its reply comes back by [`KeyState::reply`].
+    /// Sends a command; its reply comes back by [`KeyState::on_reply`].
     Send { token: Token, command: Command },
     /// The command under this token has an unknown outcome, and no task waits for it: its effect
     /// must be cleaned up.
@@ -130,15 +131,23 @@ impl<A: Clone + PartialEq> KeyState<A> {
         matches!(self.phase, KeyPhase::Idle) && self.queue.is_unused()
     }
 
-    /// Returns a time at or before the first at which [`tick`](Self::tick) has work to do.
-    pub(crate) fn due(&self) -> BootInstant {
-        let phase = match &self.phase {
-            KeyPhase::Idle | KeyPhase::Yielding(_) => BootInstant::NEVER,
-            KeyPhase::CoolingDown(cooldown) => cooldown.until,
-            KeyPhase::Contending(contender) => contender.due(),
-            KeyPhase::Held(hold) => hold.due(),
-        };
-        phase.min(self.queue.due()).min(self.retained_due())
+    /// Returns a time at or before the first at which [`on_timeout`](Self::on_timeout) has work to
+    /// do.
+    pub(crate) fn next_timeout(&self) -> BootInstant {
+        let mut next = BootInstant::NEVER;
+        self.timers(&mut |_, at| next = next.min(at));
+        next
+    }
+
+    /// Passes each timer to `set`. The time is [`BootInstant::NEVER`] if the timer is not set.
+    pub(super) fn timers(&self, set: &mut impl FnMut(KeyTimer, BootInstant)) {
+        match &self.phase {
+            KeyPhase::Idle | KeyPhase::Yielding(_) => {}
+            KeyPhase::CoolingDown(cooldown) => set(KeyTimer::Cooldown, cooldown.until),
+            KeyPhase::Contending(contender) => contender.timers(set),
+            KeyPhase::Held(hold) => hold.timers(set),
+        }
+        self.queue.timers(set);
     }
 
     /// Returns the acquisition at the head of the local queue.
@@ -218,7 +227,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     }
 
     /// Handles a reply of the server, or a failure to reply.
-    pub(crate) fn reply(
+    pub(crate) fn on_reply(
         &mut self,
         token: Token,
         command: Command,
@@ -228,7 +237,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     ) {
         match &self.phase {
             KeyPhase::Contending(contender) if contender.token == token => {
-                self.on_reply(command, sent, reply, ctx);
+                self.on_reply_while_contending(command, sent, reply, ctx);
             }
             KeyPhase::Held(hold) if hold.token == token => {
                 self.on_reply_while_held(command, sent, reply, ctx);
@@ -261,8 +270,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// Handles everything that is due.
-    pub(crate) fn tick(&mut self, ctx: &mut EventContext<'_, A>) {
+    /// Handles every [`KeyTimer`] that is due.
+    pub(crate) fn on_timeout(&mut self, ctx: &mut EventContext<'_, A>) {
         let held = !matches!(self.phase, KeyPhase::Contending(_));
         let unobserved = matches!(self.last_observed(), LastObserved::Nothing);
         let (retry_due, given_up) = self.queue.tick(ctx.now, held, unobserved);
@@ -284,8 +293,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// Handles a new connection: checks what may have changed while there was none.
     ///
     /// `moved`: the new connection leads to another server, which may lack data of the old one, so
-    /// holds are verified too. Renewals of a hold become due and [`tick`](Self::tick) sends them,
-    /// since there may be many.
+    /// holds are verified too. Renewals of a hold become due, and
+    /// [`on_timeout`](Self::on_timeout) sends them, since there may be many.
     pub(crate) fn on_reconnect(&mut self, moved: bool, ctx: &mut EventContext<'_, A>) {
         if moved {
             self.on_primary_changed(ctx);

@@ -15,6 +15,7 @@
 //!   deferral         renewals and checks that can wait while many others are sent
 //!   foreign_clients  time for clients of other libraries, which only poll
 //!   reentrancy       nested calls that want the key of their own hold
+//!   timers           every reason to wake up
 //!   wait_queue       the waiting tasks · retry_state  how long each of them waits
 //! lock_value       the holder and the waiters, as stored in the server · record  what each command does to them
 //! command          commands to a backend, and its replies · script_reply  replies of other operations
@@ -70,6 +71,7 @@ pub(crate) mod script_reply;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod stray_grants;
+pub(crate) mod timers;
 pub(crate) mod wait_queue;
 
 use std::time::Duration;

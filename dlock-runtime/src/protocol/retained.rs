@@ -22,6 +22,7 @@ use crate::protocol::deadline::BootInstant;
 use crate::protocol::hold::ResidualHold;
 use crate::protocol::key_state::{EventContext, KeyPhase, KeyState};
 use crate::protocol::renewal;
+use crate::protocol::timers::KeyTimer;
 use crate::token::Token;
 
 /// A hold that has ended and keeps its key.
@@ -46,8 +47,9 @@ enum RetainReason {
 }
 
 impl RetainedHold {
-    fn due(&self) -> BootInstant {
-        self.until.min(self.resend_at)
+    /// Passes its timer to `set`.
+    pub(super) fn timers(&self, set: &mut impl FnMut(KeyTimer, BootInstant)) {
+        set(KeyTimer::MinHold, self.until.min(self.resend_at));
     }
 
     fn is_for_min_hold(&self, now: BootInstant) -> bool {
@@ -174,10 +176,6 @@ impl<A: Clone + PartialEq> KeyState<A> {
             }
             true
         });
-    }
-
-    pub(super) fn retained_due(&self) -> BootInstant {
-        self.queue.retained().iter().map(RetainedHold::due).min().unwrap_or(BootInstant::NEVER)
     }
 }
 

@@ -15,6 +15,7 @@
 use std::time::Duration;
 
 use crate::protocol::deadline::BootInstant;
+use crate::protocol::timers::KeyTimer;
 use crate::retry::RetryPolicy;
 
 /// The remaining retries and the remaining wait of one call.
@@ -140,6 +141,12 @@ impl RetryState {
     /// flight. It does so once, and uses up no retry.
     pub(crate) fn try_again(&mut self, now: BootInstant) -> bool {
         !self.is_over(now) && !std::mem::replace(&mut self.has_tried_again, true)
+    }
+
+    /// Passes each timer to `set`.
+    pub(crate) fn timers(&self, set: &mut impl FnMut(KeyTimer, BootInstant)) {
+        set(KeyTimer::Retry, self.next_try);
+        set(KeyTimer::WaitTimeout, self.over_at);
     }
 
     /// Returns when the next try or the end of the wait is due.

@@ -81,7 +81,7 @@ pub(super) fn held(terms: HoldTerms) -> (KeyState<u32>, Token) {
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, terms), ctx));
     let KeyPhase::Contending(contender) = &key_state.phase else { panic!("{key_state:?}") };
     let (token, acquire) = (contender.token, Command::Acquire { lease: terms.lease() });
-    happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, acquire, at(0), Reply::Owner, ctx));
+    happen(&mut key_state, 1, |key_state, ctx| key_state.on_reply(token, acquire, at(0), Reply::Owner, ctx));
     (key_state, token)
 }
 
@@ -92,10 +92,12 @@ pub(super) fn queued(head: QueueEntry<u32>) -> (KeyState<u32>, Token) {
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(head, ctx));
     let KeyPhase::Contending(contender) = &key_state.phase else { panic!("{key_state:?}") };
     let token = contender.token;
-    happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx));
+    happen(&mut key_state, 1, |key_state, ctx| {
+        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
+    });
     let queued = Reply::Queued { ttl: Some(LEASE) };
     happen(&mut key_state, 2, |key_state, ctx| {
-        key_state.reply(token, enqueue(EnqueueMode::Join), at(1), queued, ctx);
+        key_state.on_reply(token, enqueue(EnqueueMode::Join), at(1), queued, ctx);
     });
     (key_state, token)
 }

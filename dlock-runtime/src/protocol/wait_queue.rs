@@ -11,6 +11,7 @@ use crate::protocol::hold_terms::HoldTerms;
 use crate::protocol::key_state::LastObserved;
 use crate::protocol::retained::RetainedHold;
 use crate::protocol::retry_state::{RetryDecision, RetryState};
+use crate::protocol::timers::KeyTimer;
 
 /// One waiting task. `A` identifies its acquisition.
 #[derive(Clone, Debug)]
@@ -261,11 +262,16 @@ impl<A: PartialEq> WaitQueue<A> {
         (tries && !held && !over, given_up)
     }
 
-    /// Returns the first time at which something is due.
-    pub(crate) fn due(&self) -> BootInstant {
-        let head = self.head().map_or(BootInstant::NEVER, |head| head.retry_state.due());
-        let others = self.0.as_ref().and_then(|queue| queue.due_times.first());
-        others.map_or(head, |(due, _)| head.min(*due))
+    /// Passes each timer to `set`.
+    pub(crate) fn timers(&self, set: &mut impl FnMut(KeyTimer, BootInstant)) {
+        let Some(queue) = &self.0 else { return };
+        if let Some(head) = &queue.head {
+            head.retry_state.timers(set);
+        }
+        if let Some((due, _)) = queue.due_times.first() {
+            set(KeyTimer::WaitTimeout, *due);
+        }
+        queue.retained.iter().for_each(|kept| kept.timers(set));
     }
 
     fn allocate(&mut self) -> &mut QueueState<A> {

@@ -24,7 +24,7 @@ fn try_only_call_ends_with_its_reply_and_the_next_enqueues() {
     happen(&mut key_state, 1, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
 
     let answered = happen(&mut key_state, 2, |key_state, ctx| {
-        key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
+        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
     });
 
     assert!(
@@ -44,7 +44,7 @@ fn try_only_call_sends_one_command() {
     let (mut key_state, token) = trying_once(true);
 
     let answered = happen(&mut key_state, 2, |key_state, ctx| {
-        key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
+        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
     });
 
     assert!(matches!(&answered[..], [Action::Reject { acquisition: 1, .. }]), "{answered:?}");
@@ -54,7 +54,9 @@ fn try_only_call_sends_one_command() {
 #[test]
 fn waiter_contends_after_a_single_try_before_it_ends() {
     let (mut key_state, token) = trying_once(false);
-    happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx));
+    happen(&mut key_state, 1, |key_state, ctx| {
+        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
+    });
     happen(&mut key_state, 2, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
     happen(&mut key_state, 3, |key_state, ctx| {
         key_state.leave(&1, ctx);
@@ -63,7 +65,7 @@ fn waiter_contends_after_a_single_try_before_it_ends() {
     let try_only = Command::Enqueue { lease: TERMS.lease(), mode: EnqueueMode::TryOnly };
     let held = Reply::NotQueued { ttl: Some(TERMS.lease()) };
     let answered =
-        happen(&mut key_state, 4, |key_state, ctx| key_state.reply(token, try_only, at(1), held, ctx));
+        happen(&mut key_state, 4, |key_state, ctx| key_state.on_reply(token, try_only, at(1), held, ctx));
 
     assert!(matches!(&answered[..], [Action::Send { command: ACQUIRE, .. }]), "{answered:?}");
 }
@@ -74,7 +76,7 @@ fn queued_contender_withdraws_on_a_permanent_failure() {
 
     let forbidden = Reply::Unknown(Failure::new(FailureKind::Lasting, "no permission"));
     let actions = happen(&mut key_state, 600, |key_state, ctx| {
-        key_state.reply(token, enqueue(EnqueueMode::Recheck), at(500), forbidden, ctx);
+        key_state.on_reply(token, enqueue(EnqueueMode::Recheck), at(500), forbidden, ctx);
     });
 
     assert!(
@@ -95,7 +97,7 @@ fn absent_token_is_never_queued_again() {
 
     let again = enqueue(EnqueueMode::Recheck);
     let actions = happen(&mut key_state, 600, |key_state, ctx| {
-        key_state.reply(dead, again, at(500), Reply::Absent, ctx);
+        key_state.on_reply(dead, again, at(500), Reply::Absent, ctx);
     });
 
     let first = enqueue(EnqueueMode::Join);
@@ -109,8 +111,8 @@ fn absent_token_is_never_queued_again() {
 fn queued_contender_acquires_by_a_recheck() {
     let (mut key_state, queued) = queued(waiter(1, TERMS));
 
-    assert_eq!(key_state.due(), at(1).plus(ProtocolConfig::DEFAULT.grant_lease / 2));
-    let sent = happen(&mut key_state, 501, KeyState::tick);
+    assert_eq!(key_state.next_timeout(), at(1).plus(ProtocolConfig::DEFAULT.grant_lease / 2));
+    let sent = happen(&mut key_state, 501, KeyState::on_timeout);
 
     let again = enqueue(EnqueueMode::Recheck);
     assert!(
@@ -123,7 +125,7 @@ fn queued_contender_acquires_by_a_recheck() {
 fn rejected_waiter_gets_the_last_observation() {
     let (mut key_state, token) = queued(waiter(1, TERMS));
 
-    let ended = happen(&mut key_state, 60_000, KeyState::tick);
+    let ended = happen(&mut key_state, 60_000, KeyState::on_timeout);
     let Action::Reject { refusal, .. } = &ended[0] else { panic!("{ended:?}") };
 
     assert!(matches!(refusal, AcquireFailure::Contended { ttl: Some(TERMS_LEASE), .. }), "{refusal:?}");
@@ -170,9 +172,11 @@ fn not_queued(head: QueueEntry<u32>, ttl: Option<Duration>) -> KeyState<u32> {
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(head, ctx));
     let KeyPhase::Contending(Contender { token, .. }) = key_state.phase else { panic!("{key_state:?}") };
-    happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx));
+    happen(&mut key_state, 1, |key_state, ctx| {
+        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
+    });
     happen(&mut key_state, 2, |key_state, ctx| {
-        key_state.reply(token, enqueue(EnqueueMode::Join), at(1), Reply::NotQueued { ttl }, ctx);
+        key_state.on_reply(token, enqueue(EnqueueMode::Join), at(1), Reply::NotQueued { ttl }, ctx);
     });
     key_state
 }
@@ -183,7 +187,7 @@ fn failed_try_is_cleaned_up_if_it_may_have_run() {
         let (mut key_state, token) = trying_once(false);
 
         let mut actions =
-            happen(&mut key_state, 2, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), reply, ctx));
+            happen(&mut key_state, 2, |key_state, ctx| key_state.on_reply(token, ACQUIRE, at(0), reply, ctx));
 
         let rejected = actions.pop();
         assert!(
@@ -216,7 +220,7 @@ fn single_try_retries_once_after_a_lost_connection() {
     let (mut key_state, first) = trying_once(false);
     let mut lose = |ms, token| {
         let lost = Reply::Unknown(failure().with_connection_lost());
-        happen(&mut key_state, ms, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), lost, ctx))
+        happen(&mut key_state, ms, |key_state, ctx| key_state.on_reply(token, ACQUIRE, at(0), lost, ctx))
     };
 
     let second = retry_token(first, &lose(2, first));
@@ -234,13 +238,14 @@ fn single_try_acquires_under_its_second_token() {
     let (mut key_state, first) = trying_once(false);
     let lost = Reply::Unknown(failure().with_connection_lost());
     let actions =
-        happen(&mut key_state, 2, |key_state, ctx| key_state.reply(first, ACQUIRE, at(0), lost, ctx));
+        happen(&mut key_state, 2, |key_state, ctx| key_state.on_reply(first, ACQUIRE, at(0), lost, ctx));
     let second = retry_token(first, &actions);
 
-    let stale =
-        happen(&mut key_state, 3, |key_state, ctx| key_state.reply(first, ACQUIRE, at(0), Reply::Owner, ctx));
+    let stale = happen(&mut key_state, 3, |key_state, ctx| {
+        key_state.on_reply(first, ACQUIRE, at(0), Reply::Owner, ctx);
+    });
     let held = happen(&mut key_state, 4, |key_state, ctx| {
-        key_state.reply(second, ACQUIRE, at(2), Reply::Owner, ctx);
+        key_state.on_reply(second, ACQUIRE, at(2), Reply::Owner, ctx);
     });
 
     assert!(
@@ -256,7 +261,7 @@ fn single_try_past_its_limit_does_not_retry() {
     let lost = Reply::Unknown(failure().with_connection_lost());
 
     let ended =
-        happen(&mut key_state, 30_000, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), lost, ctx));
+        happen(&mut key_state, 30_000, |key_state, ctx| key_state.on_reply(token, ACQUIRE, at(0), lost, ctx));
 
     assert!(matches!(ended[..], [Action::Orphan { .. }, Action::Reject { acquisition: 1, .. }]), "{ended:?}");
 }
@@ -271,7 +276,7 @@ fn each_waiting_single_try_retries_once() {
     happen(&mut key_state, 1, |key_state, ctx| key_state.join(once(2), ctx));
     let lose = |key_state: &mut KeyState<u32>, ms, token| {
         let lost = Reply::Unknown(failure().with_connection_lost());
-        happen(key_state, ms, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), lost, ctx))
+        happen(key_state, ms, |key_state, ctx| key_state.on_reply(token, ACQUIRE, at(0), lost, ctx))
     };
     let second = retry_token(first, &lose(&mut key_state, 2, first));
     happen(&mut key_state, 3, |key_state, ctx| key_state.join(once(3), ctx));
@@ -296,7 +301,7 @@ fn failed_attempt_is_cleaned_up_once_despite_a_second_reply() {
     let (mut key_state, token) = trying();
     let mut fails = |ms| {
         happen(&mut key_state, ms, |key_state, ctx| {
-            key_state.reply(token, ACQUIRE, at(0), Reply::Unknown(failure()), ctx);
+            key_state.on_reply(token, ACQUIRE, at(0), Reply::Unknown(failure()), ctx);
         })
     };
 
@@ -313,7 +318,7 @@ fn reply_later_than_the_lease_starts_no_body() {
         let (mut key_state, token) = trying();
 
         let actions = happen(&mut key_state, ms, |key_state, ctx| {
-            key_state.reply(token, ACQUIRE, at(0), Reply::Owner, ctx);
+            key_state.on_reply(token, ACQUIRE, at(0), Reply::Owner, ctx);
         });
 
         assert!(
@@ -358,37 +363,37 @@ fn invalidation_does_not_recheck_a_queued_contender() {
     let (mut key_state, _) = queued(waiter(1, TERMS));
 
     assert!(happen(&mut key_state, 10, KeyState::on_invalidation).is_empty(), "a grant notifies it");
-    assert!(happen(&mut key_state, 500, KeyState::tick).is_empty(), "a grant notifies it");
+    assert!(happen(&mut key_state, 500, KeyState::on_timeout).is_empty(), "a grant notifies it");
 
-    assert_eq!(happen(&mut key_state, 501, KeyState::tick).len(), 1);
+    assert_eq!(happen(&mut key_state, 501, KeyState::on_timeout).len(), 1);
 }
 
 #[test]
 fn failed_recheck_is_repeated_and_reported_when_the_wait_ends() {
     for reply in [Reply::Refused(failure()), Reply::Unknown(failure())] {
         let (mut key_state, token) = queued(waiter(1, TERMS));
-        happen(&mut key_state, 501, KeyState::tick);
+        happen(&mut key_state, 501, KeyState::on_timeout);
 
         let again = enqueue(EnqueueMode::Recheck);
         let actions = happen(&mut key_state, 1_001, |key_state, ctx| {
-            key_state.reply(token, again, at(501), reply, ctx);
+            key_state.on_reply(token, again, at(501), reply, ctx);
         });
 
         assert!(actions.is_empty(), "it stays queued: {actions:?}");
-        assert_eq!(key_state.due(), at(1_001).plus(ProtocolConfig::DEFAULT.grant_lease / 8));
-        let sent = happen(&mut key_state, 1_126, KeyState::tick);
+        assert_eq!(key_state.next_timeout(), at(1_001).plus(ProtocolConfig::DEFAULT.grant_lease / 8));
+        let sent = happen(&mut key_state, 1_126, KeyState::on_timeout);
         assert!(
             matches!(sent[..], [Action::Send { token: of, command }] if of == token && command == again),
             "{sent:?}"
         );
-        let ended = happen(&mut key_state, 60_000, KeyState::tick);
+        let ended = happen(&mut key_state, 60_000, KeyState::on_timeout);
         assert!(matches!(ended[0], Action::Reject { refusal: AcquireFailure::Failed(_), .. }), "{ended:?}");
     }
 }
 
 #[test]
 fn polls_of_unqueued_contenders_are_spread() {
-    let polls: Vec<_> = (0..20).map(|_| not_queued(waiter(1, TERMS), None).due()).collect();
+    let polls: Vec<_> = (0..20).map(|_| not_queued(waiter(1, TERMS), None).next_timeout()).collect();
 
     let poll = ProtocolConfig::DEFAULT.poll_interval;
     let (soonest, latest) = (at(2).plus(poll / 2), at(2).plus(poll / 2).plus(poll));
@@ -403,10 +408,10 @@ fn unqueued_contender_with_retries_waits_for_its_next_try() {
     let mut key_state =
         not_queued(QueueEntry { retry_state, ..waiter(1, TERMS) }, Some(Duration::from_millis(5)));
 
-    let due = key_state.due();
+    let due = key_state.next_timeout();
     assert!((at(102)..=at(1_002)).contains(&due), "a delay of its policy: {due:?}");
-    assert!(happen(&mut key_state, 101, KeyState::tick).is_empty());
-    let sent = happen(&mut key_state, 1_002, KeyState::tick);
+    assert!(happen(&mut key_state, 101, KeyState::on_timeout).is_empty());
+    let sent = happen(&mut key_state, 1_002, KeyState::on_timeout);
 
     assert!(matches!(sent[..], [Action::Send { command: ACQUIRE, .. }]), "{sent:?}");
 }
@@ -445,7 +450,7 @@ fn last_enqueue_decides_whether_a_lock_is_contended() {
         let mut contended = before;
         let said = reply.clone();
         happen_where(&mut contended, &mut key_state, 2, |key_state, ctx| {
-            key_state.reply(token, command, at(1), said, ctx);
+            key_state.on_reply(token, command, at(1), said, ctx);
         });
 
         assert_eq!(contended, after, "{before}, {reply:?}");
@@ -458,10 +463,10 @@ fn unqueued_contender_starts_with_an_acquire() {
     let (mut key_state, token, command) = first_command(true, waiter(1, TERMS));
     let (mut contended, not_queued) = (true, Reply::NotQueued { ttl: None });
     happen_where(&mut contended, &mut key_state, 2, |key_state, ctx| {
-        key_state.reply(token, command, at(1), not_queued, ctx);
+        key_state.on_reply(token, command, at(1), not_queued, ctx);
     });
 
-    let sent = happen_where(&mut contended, &mut key_state, 1_000, KeyState::tick);
+    let sent = happen_where(&mut contended, &mut key_state, 1_000, KeyState::on_timeout);
 
     assert!(matches!(sent[..], [Action::Send { command: ACQUIRE, .. }]), "{sent:?}");
 }
@@ -469,10 +474,12 @@ fn unqueued_contender_starts_with_an_acquire() {
 /// Returns a key state whose head enqueued at 1 ms and was queued at `answered` ms, and its token.
 fn queued_at_distance(answered: u64) -> (KeyState<u32>, Token) {
     let (mut key_state, token) = trying();
-    happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, ACQUIRE, at(0), Reply::Contended, ctx));
+    happen(&mut key_state, 1, |key_state, ctx| {
+        key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
+    });
     let queued = Reply::Queued { ttl: None };
     happen(&mut key_state, answered, |key_state, ctx| {
-        key_state.reply(token, enqueue(EnqueueMode::Join), at(1), queued, ctx);
+        key_state.on_reply(token, enqueue(EnqueueMode::Join), at(1), queued, ctx);
     });
     (key_state, token)
 }
@@ -516,7 +523,7 @@ fn grant_that_is_confirmed_first_counts_from_its_confirmation() {
     grant(&mut key_state, token, 500);
 
     let actions = happen(&mut key_state, 980, |key_state, ctx| {
-        key_state.reply(token, RENEW, at(500), Reply::Owner, ctx);
+        key_state.on_reply(token, RENEW, at(500), Reply::Owner, ctx);
     });
 
     let until = Deadline::of_lease(at(500), TERMS_LEASE);
@@ -541,18 +548,18 @@ fn denied_grant_keeps_the_contender_queued() {
 
         happens(500, &|key_state, ctx| assert!(key_state.on_grant(token, message, ctx)));
         let denied =
-            happens(510, &|key_state, ctx| key_state.reply(token, RENEW, at(500), Reply::NotOwner, ctx));
+            happens(510, &|key_state, ctx| key_state.on_reply(token, RENEW, at(500), Reply::NotOwner, ctx));
         let again = enqueue(EnqueueMode::Recheck);
         assert!(
             matches!(denied[..], [Action::Send { token: of, command }] if of == token && command == again),
             "{denied:?}"
         );
         let queued = happens(520, &|key_state, ctx| {
-            key_state.reply(token, again, at(510), Reply::Queued { ttl: None }, ctx);
+            key_state.on_reply(token, again, at(510), Reply::Queued { ttl: None }, ctx);
         });
         let granted = happens(530, &|key_state, ctx| assert!(key_state.on_grant(token, message, ctx)));
         let confirmed =
-            happens(540, &|key_state, ctx| key_state.reply(token, RENEW, at(530), Reply::Owner, ctx));
+            happens(540, &|key_state, ctx| key_state.on_reply(token, RENEW, at(530), Reply::Owner, ctx));
 
         assert!(queued.is_empty(), "it stays queued: {queued:?}");
         let is_let_in = |action: &Action<u32>| matches!(action, Action::Grant { acquisition: 1, .. });

@@ -32,9 +32,9 @@ fn a_deferred_renewal_is_due_at_its_new_time() {
 
     assert!(defer(&mut key_state, 10_001, 10_050));
 
-    assert_eq!(key_state.due(), at(10_050));
-    assert!(happen(&mut key_state, 10_049, KeyState::tick).is_empty());
-    assert_eq!(renewals(&happen(&mut key_state, 10_050, KeyState::tick)), 1);
+    assert_eq!(key_state.next_timeout(), at(10_050));
+    assert!(happen(&mut key_state, 10_049, KeyState::on_timeout).is_empty());
+    assert_eq!(renewals(&happen(&mut key_state, 10_050, KeyState::on_timeout)), 1);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_renewal_is_not_deferred_after_half_the_lease() {
     }
 
     assert!(last < half && last > half - 1_000, "{last}");
-    assert_eq!(renewals(&happen(&mut key_state, last, KeyState::tick)), 1);
+    assert_eq!(renewals(&happen(&mut key_state, last, KeyState::on_timeout)), 1);
 }
 
 #[test]
@@ -60,11 +60,11 @@ fn a_renewal_is_deferred_to_half_the_lease_at_most() {
     for (until, can) in [(last - 1, true), (last, true), (last + 1, false), (20_000, false), (40_000, false)]
     {
         let (mut key_state, _) = held(TERMS);
-        let before = key_state.due();
+        let before = key_state.next_timeout();
 
         assert_eq!(defer(&mut key_state, 10_001, until), can, "{until}");
 
-        assert_eq!(key_state.due(), if can { at(until) } else { before }, "{until}");
+        assert_eq!(key_state.next_timeout(), if can { at(until) } else { before }, "{until}");
     }
 }
 
@@ -79,7 +79,7 @@ fn a_deferred_renewal_keeps_the_time_of_the_verification() {
 
     assert!(defer(&mut key_state, 10_005, 10_050));
 
-    assert_eq!(key_state.due(), at(10_011));
+    assert_eq!(key_state.next_timeout(), at(10_011));
 }
 
 #[test]
@@ -94,22 +94,22 @@ fn an_invalidation_after_a_deferral_is_verified_at_once() {
 #[test]
 fn a_verification_is_deferred() {
     let (mut key_state, token) = held(TERMS);
-    happen(&mut key_state, 10_001, KeyState::tick);
+    happen(&mut key_state, 10_001, KeyState::on_timeout);
     let renewed = Command::Renew { lease: TERMS.lease() };
     happen(&mut key_state, 10_002, |key_state, ctx| {
-        key_state.reply(token, renewed, at(10_001), Reply::Owner, ctx);
+        key_state.on_reply(token, renewed, at(10_001), Reply::Owner, ctx);
     });
     let rules = ProtocolConfig { tracking: true, ..RULES };
     happen(&mut key_state, 10_100, |key_state, ctx| {
         let mut ctx = ctx.under(&rules);
         key_state.on_invalidations_missed(&mut ctx);
     });
-    assert_eq!(key_state.due(), at(10_100));
+    assert_eq!(key_state.next_timeout(), at(10_100));
 
     assert!(defer(&mut key_state, 10_100, 10_150));
 
-    assert!(happen(&mut key_state, 10_149, KeyState::tick).is_empty());
-    assert_eq!(verifications(&happen(&mut key_state, 10_150, KeyState::tick)), 1);
+    assert!(happen(&mut key_state, 10_149, KeyState::on_timeout).is_empty());
+    assert_eq!(verifications(&happen(&mut key_state, 10_150, KeyState::on_timeout)), 1);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_verification_is_deferred_after_half_the_lease() {
 
     assert!(defer(&mut key_state, 20_000, 20_050));
 
-    assert_eq!(key_state.due(), at(20_050));
+    assert_eq!(key_state.next_timeout(), at(20_050));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn the_loss_of_a_hold_is_not_deferred() {
 
         assert!(!defer(&mut key_state, end, end + 50), "{terms:?}");
 
-        let lost = happen(&mut key_state, end, KeyState::tick);
+        let lost = happen(&mut key_state, end, KeyState::on_timeout);
         assert!(lost.iter().any(|action| matches!(action, Action::Revoke { .. })), "{lost:?}");
     }
 }
@@ -149,6 +149,6 @@ fn the_timeout_of_a_waiter_is_not_deferred() {
 
     assert!(!defer(&mut key_state, 5_000, 5_050));
 
-    let refused = happen(&mut key_state, 5_000, KeyState::tick);
+    let refused = happen(&mut key_state, 5_000, KeyState::on_timeout);
     assert!(matches!(refused[..], [Action::Reject { acquisition: 2, .. }]), "{refused:?}");
 }

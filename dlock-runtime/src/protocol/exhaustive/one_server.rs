@@ -269,7 +269,7 @@ impl State {
             return;
         }
         let at = if model.bug == Bug::DeadlineFromReply { now } else { at };
-        self.with_key(model, number, |key_state, ctx| key_state.reply(token, command, at, reply, ctx));
+        self.with_key(model, number, |key_state, ctx| key_state.on_reply(token, command, at, reply, ctx));
     }
 
     /// Breaks a connection: its requests get no reply.
@@ -307,7 +307,7 @@ impl State {
             if !client.grants.is_empty() {
                 steps.push(Step::GrantArrives(number));
             }
-            if client.key_state.due().min(client.orphans.due()) <= now && client.requests.len() < 2 {
+            if client.key_state.next_timeout().min(client.orphans.due()) <= now && client.requests.len() < 2 {
                 steps.push(Step::TimerIsDue(number));
             }
             if matches!(client.task, Task::Holds { .. }) {
@@ -437,7 +437,7 @@ impl Model for ProtocolModel {
                 for (_, token) in state.clients[number].orphans.due_now(now) {
                     state.clients[number].send(token, Command::Withdraw, now);
                 }
-                state.with_key(self, number, KeyState::tick);
+                state.with_key(self, number, KeyState::on_timeout);
             }
             Step::BodyEnds(number) => {
                 state.clients[number].task = Task::Done;

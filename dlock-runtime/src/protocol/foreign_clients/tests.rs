@@ -37,10 +37,10 @@ fn queued() -> (KeyState<u32>, Token) {
     let (acquire, enqueue) =
         (Command::Acquire { lease: LEASE }, Command::Enqueue { lease: LEASE, mode: EnqueueMode::Join });
     sharing(&mut key_state, 1, |key_state, ctx| {
-        key_state.reply(token, acquire, at(0), Reply::Contended, ctx);
+        key_state.on_reply(token, acquire, at(0), Reply::Contended, ctx);
     });
     let queued = Reply::Queued { ttl: Some(LEASE) };
-    sharing(&mut key_state, 1, |key_state, ctx| key_state.reply(token, enqueue, at(1), queued, ctx));
+    sharing(&mut key_state, 1, |key_state, ctx| key_state.on_reply(token, enqueue, at(1), queued, ctx));
     (key_state, token)
 }
 
@@ -101,7 +101,9 @@ fn unknown_fleet_hold_is_over() {
 fn grant_found_by_a_recheck_has_an_unknown_fleet_hold() {
     let (mut key_state, token) = queued();
     let again = Command::Enqueue { lease: LEASE, mode: EnqueueMode::Recheck };
-    sharing(&mut key_state, 600, |key_state, ctx| key_state.reply(token, again, at(599), Reply::Owner, ctx));
+    sharing(&mut key_state, 600, |key_state, ctx| {
+        key_state.on_reply(token, again, at(599), Reply::Owner, ctx);
+    });
 
     let (released, _) = release(&mut key_state, 601, 1);
 
@@ -116,7 +118,9 @@ fn yield_carries_the_fleet_hold_and_does_not_end_it() {
     let [Action::Send { command: yields @ Command::Yield { fleet_hold, .. }, .. }] = actions[..] else {
         panic!("{actions:?}")
     };
-    sharing(&mut key_state, 302, |key_state, ctx| key_state.reply(token, yields, at(301), Reply::Owner, ctx));
+    sharing(&mut key_state, 302, |key_state, ctx| {
+        key_state.on_reply(token, yields, at(301), Reply::Owner, ctx);
+    });
 
     let (freed, _) = release(&mut key_state, 502, 2);
 
@@ -132,12 +136,12 @@ fn local_waiters_cool_down_after_the_lock_is_freed() {
     let (_, sent) = release(&mut key_state, 1_000, 1);
 
     assert!(sent.is_empty(), "{sent:?}");
-    assert!((at(1_100)..=at(1_300)).contains(&key_state.due()), "{:?}", key_state.due());
+    assert!((at(1_100)..=at(1_300)).contains(&key_state.next_timeout()), "{:?}", key_state.next_timeout());
     assert!(
         sharing(&mut key_state, 1_099, KeyState::on_invalidation).1.is_empty(),
         "an invalidation does not end the cooldown"
     );
-    let ((), back) = sharing(&mut key_state, 1_300, KeyState::tick);
+    let ((), back) = sharing(&mut key_state, 1_300, KeyState::on_timeout);
     assert!(matches!(back[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{back:?}");
 }
 
@@ -149,15 +153,15 @@ fn remote_waiter_rechecks_and_cools_down() {
         sharing(&mut key_state, 100, |key_state, ctx| key_state.on_grant(token, Grant::NONE, ctx));
     let [Action::Send { command: confirm, .. }] = sent[..] else { panic!("{sent:?}") };
     let ((), again) = sharing(&mut key_state, 101, |key_state, ctx| {
-        key_state.reply(token, confirm, at(100), Reply::NotOwner, ctx);
+        key_state.on_reply(token, confirm, at(100), Reply::NotOwner, ctx);
     });
     let [Action::Send { command: enqueue, .. }] = again[..] else { panic!("{again:?}") };
     let ((), then) = sharing(&mut key_state, 102, |key_state, ctx| {
-        key_state.reply(token, enqueue, at(101), Reply::Absent, ctx);
+        key_state.on_reply(token, enqueue, at(101), Reply::Absent, ctx);
     });
 
     assert!(known && then.is_empty(), "{then:?}");
-    assert!((at(202)..=at(402)).contains(&key_state.due()), "{:?}", key_state.due());
+    assert!((at(202)..=at(402)).contains(&key_state.next_timeout()), "{:?}", key_state.next_timeout());
 }
 
 #[test]
@@ -175,8 +179,8 @@ fn try_due_in_a_cooldown_is_deferred() {
 
     release(&mut key_state, 1_000, 1);
 
-    assert!(sharing(&mut key_state, 1_099, KeyState::tick).1.is_empty());
-    assert_eq!(sharing(&mut key_state, 1_300, KeyState::tick).1.len(), 1);
+    assert!(sharing(&mut key_state, 1_099, KeyState::on_timeout).1.is_empty());
+    assert_eq!(sharing(&mut key_state, 1_300, KeyState::on_timeout).1.len(), 1);
 }
 
 #[test]
@@ -209,7 +213,7 @@ fn only_a_gap_that_polls_notice_ends_a_fleet_hold() {
     let back_after = |ms: u64| {
         let (mut key_state, _) = held(TERMS);
         release(&mut key_state, 400, 1);
-        sharing(&mut key_state, 400 + ms, KeyState::tick);
+        sharing(&mut key_state, 400 + ms, KeyState::on_timeout);
         sharing(&mut key_state, 400 + ms, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
         key_state.phase.fleet_hold(at(400 + ms))
     };
@@ -224,7 +228,7 @@ fn key_state_is_idle_after_its_cooldown() {
     release(&mut key_state, 1_000, 1);
     assert!(!key_state.is_idle());
 
-    sharing(&mut key_state, 1_300, KeyState::tick);
+    sharing(&mut key_state, 1_300, KeyState::on_timeout);
 
     assert!(key_state.is_idle());
 }
@@ -274,7 +278,7 @@ fn fleet_hold_counts_once_across_different_leases() {
         release_at(&mut key_state, acquisition, ms);
         let renew = Command::Renew { lease };
         happen(&mut key_state, ms + 10, |key_state, ctx| {
-            key_state.reply(token, renew, at(ms), Reply::Owner, &mut ctx.under(&rules));
+            key_state.on_reply(token, renew, at(ms), Reply::Owner, &mut ctx.under(&rules));
         });
     }
 

@@ -31,7 +31,7 @@ fn duplicate_reply_does_not_answer_the_next_yield() {
     let earlier = Token::of_numbers(1, next.number() + 1).expect("a small number");
 
     let actions = happen(&mut key_state, 101, |key_state, ctx| {
-        key_state.reply(old, yield_to(earlier), at(50), Reply::Owner, ctx);
+        key_state.on_reply(old, yield_to(earlier), at(50), Reply::Owner, ctx);
     });
 
     assert!(actions.is_empty() && matches!(key_state.phase, KeyPhase::Yielding(_)), "{actions:?}");
@@ -43,7 +43,7 @@ fn accepted_yield_marks_the_lock_contended() {
     let mut contended = false;
 
     happen_where(&mut contended, &mut key_state, 101, |key_state, ctx| {
-        key_state.reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
+        key_state.on_reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
     });
 
     assert!(contended);
@@ -53,7 +53,7 @@ fn accepted_yield_marks_the_lock_contended() {
 fn grant_after_a_yield_counts_from_the_yield() {
     let (mut key_state, old, next) = yielding();
     happen(&mut key_state, 1_000, |key_state, ctx| {
-        key_state.reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
+        key_state.on_reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
     });
 
     let actions = happen(&mut key_state, 1_100, |key_state, ctx| {
@@ -70,16 +70,16 @@ fn yield_without_a_queue_leaves_time_for_others() {
     let freed = Reply::NotQueued { ttl: Some(Duration::from_millis(8)) };
 
     let actions = happen(&mut key_state, 101, |key_state, ctx| {
-        key_state.reply(old, yield_to(next), at(100), freed, ctx);
+        key_state.on_reply(old, yield_to(next), at(100), freed, ctx);
     });
 
     assert!(actions.is_empty(), "{actions:?}");
-    assert_eq!(key_state.due(), at(110));
+    assert_eq!(key_state.next_timeout(), at(110));
     assert!(
         happen(&mut key_state, 102, KeyState::on_invalidation).is_empty(),
         "this process receives its own release message"
     );
-    let again = happen(&mut key_state, 109, KeyState::tick);
+    let again = happen(&mut key_state, 109, KeyState::on_timeout);
     assert!(matches!(again[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{again:?}");
 }
 
@@ -95,7 +95,7 @@ fn granted() -> (KeyState<u32>, Token) {
 fn granted_to(terms: HoldTerms) -> (KeyState<u32>, Token) {
     let (mut key_state, old, next) = yielding_to(terms);
     happen(&mut key_state, 101, |key_state, ctx| {
-        key_state.reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
+        key_state.on_reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
     });
     happen(&mut key_state, 110, |key_state, ctx| {
         let grant = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
@@ -167,9 +167,9 @@ fn unconfirmed_grant_is_handed_off_while_half_is_left() {
 fn hold_without_renewals_is_lost_at_its_deadline() {
     let (mut key_state, _) = held(TERMS.renew(false));
 
-    assert_eq!(key_state.due(), at(30_000 - 302));
-    assert!(happen(&mut key_state, 29_697, KeyState::tick).is_empty());
-    let lost = happen(&mut key_state, 29_698, KeyState::tick);
+    assert_eq!(key_state.next_timeout(), at(30_000 - 302));
+    assert!(happen(&mut key_state, 29_697, KeyState::on_timeout).is_empty());
+    let lost = happen(&mut key_state, 29_698, KeyState::on_timeout);
 
     assert!(
         matches!(lost[..], [Action::Revoke { acquisition: 1, cause: LossCause::Expired, .. }]),
@@ -184,7 +184,7 @@ fn reply_for_another_token_does_not_affect_a_hold() {
 
     let renew = Command::Renew { lease: TERMS.lease() };
     let actions = happen(&mut key_state, 50, |key_state, ctx| {
-        key_state.reply(other, renew, at(40), Reply::NotOwner, ctx);
+        key_state.on_reply(other, renew, at(40), Reply::NotOwner, ctx);
     });
 
     assert!(actions.is_empty() && matches!(key_state.phase, KeyPhase::Held(_)), "{actions:?}");
@@ -199,8 +199,9 @@ fn hold_is_lost_to_a_foreign_value_and_not_to_a_refusal() {
         let (renew, refused) =
             (Command::Renew { lease: TERMS.lease() }, Reply::Refused(Failure::new(kind, "no")));
 
-        let actions =
-            happen(&mut key_state, 50, |key_state, ctx| key_state.reply(token, renew, at(40), refused, ctx));
+        let actions = happen(&mut key_state, 50, |key_state, ctx| {
+            key_state.on_reply(token, renew, at(40), refused, ctx);
+        });
 
         let lost = matches!(actions[..], [Action::Revoke { cause: LossCause::NotOwner, left: None, .. }]);
         assert_eq!(lost, is_lost, "{kind:?}: {actions:?}");
@@ -210,7 +211,7 @@ fn hold_is_lost_to_a_foreign_value_and_not_to_a_refusal() {
 #[test]
 fn renewal_answered_during_a_yield_counts() {
     let (mut key_state, token) = held(TERMS);
-    happen(&mut key_state, 10_001, KeyState::tick);
+    happen(&mut key_state, 10_001, KeyState::on_timeout);
     happen(&mut key_state, 10_002, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
     happen(&mut key_state, 10_003, |key_state, ctx| {
         key_state.release(&1, ctx);
@@ -218,11 +219,11 @@ fn renewal_answered_during_a_yield_counts() {
     let KeyPhase::Yielding(yielding) = &key_state.phase else { panic!("{key_state:?}") };
     let (grant, renew) = (yield_to(yielding.next), Command::Renew { lease: TERMS.lease() });
     happen(&mut key_state, 10_004, |key_state, ctx| {
-        key_state.reply(token, renew, at(10_001), Reply::Owner, ctx);
+        key_state.on_reply(token, renew, at(10_001), Reply::Owner, ctx);
     });
 
     let kept = happen(&mut key_state, 10_005, |key_state, ctx| {
-        key_state.reply(token, grant, at(10_003), Reply::Owner, ctx);
+        key_state.on_reply(token, grant, at(10_003), Reply::Owner, ctx);
     });
 
     let until = Deadline::of_lease(at(10_001), TERMS.lease());
@@ -237,7 +238,7 @@ fn lock_lost_before_its_yield_is_contended_again() {
     let (mut key_state, old, next) = yielding();
 
     let actions = happen(&mut key_state, 110, |key_state, ctx| {
-        key_state.reply(old, yield_to(next), at(100), Reply::NotOwner, ctx);
+        key_state.on_reply(old, yield_to(next), at(100), Reply::NotOwner, ctx);
     });
 
     assert!(
@@ -252,11 +253,11 @@ fn refused_yield_cleans_up_the_old_token() {
 
     let busy = Reply::Refused(Failure::new(FailureKind::Passing, "busy"));
     let actions = happen(&mut key_state, 110, |key_state, ctx| {
-        key_state.reply(old, yield_to(next), at(100), busy, ctx);
+        key_state.on_reply(old, yield_to(next), at(100), busy, ctx);
     });
 
     assert!(matches!(actions[..], [Action::Orphan { token }] if token == old), "{actions:?}");
-    assert!(key_state.due() < BootInstant::NEVER, "it is contended again");
+    assert!(key_state.next_timeout() < BootInstant::NEVER, "it is contended again");
 }
 
 #[test]
@@ -264,10 +265,10 @@ fn contender_queued_by_a_yield_rechecks_half_a_lease_later() {
     let (mut key_state, old, next) = yielding();
 
     happen(&mut key_state, 110, |key_state, ctx| {
-        key_state.reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
+        key_state.on_reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
     });
 
-    assert_eq!(key_state.due(), at(100).plus(RULES.grant_lease / 2));
+    assert_eq!(key_state.next_timeout(), at(100).plus(RULES.grant_lease / 2));
 }
 
 #[test]
@@ -280,7 +281,7 @@ fn grant_before_the_reply_to_its_yield_is_confirmed() {
     });
     let renew = Command::Renew { lease: TERMS.lease() };
     let confirmed = happen(&mut key_state, 110, |key_state, ctx| {
-        key_state.reply(next, renew, at(105), Reply::Owner, ctx);
+        key_state.on_reply(next, renew, at(105), Reply::Owner, ctx);
     });
 
     assert!(
@@ -310,7 +311,7 @@ fn handed_off_after(answer: impl FnOnce(Token) -> Reply) -> Vec<Action<u32>> {
     let (mut key_state, _, token) = handed_off_twice();
     let answer = answer(token);
     happen(&mut key_state, 700, |key_state, ctx| {
-        key_state.reply(token, Command::Inspect, at(600), answer, ctx);
+        key_state.on_reply(token, Command::Inspect, at(600), answer, ctx);
     });
     release_within_a_second(&mut key_state, 3, 1_100)
 }
@@ -355,7 +356,7 @@ fn hold_is_checked_if_the_probe_reports_another_holder() {
         let (mut key_state, _, token) = handed_off_twice();
 
         let actions = happen(&mut key_state, 700, |key_state, ctx| {
-            key_state.reply(token, Command::Inspect, at(600), Reply::Info(seen), ctx);
+            key_state.on_reply(token, Command::Inspect, at(600), Reply::Info(seen), ctx);
         });
 
         assert!(matches!(actions[..], [Action::Send { command: Command::Verify, .. }]), "{actions:?}");
@@ -380,7 +381,7 @@ fn task_with_another_lease_continues_the_budget() {
         let actions = release_within_a_second(&mut key_state, acquisition, ms);
         assert!(matches!(actions[..], [Action::Send { command, .. }] if command == renew), "{actions:?}");
         happen(&mut key_state, ms + 10, |key_state, ctx| {
-            key_state.reply(token, renew, at(ms), Reply::Owner, ctx);
+            key_state.on_reply(token, renew, at(ms), Reply::Owner, ctx);
         });
     }
     let actions = release_within_a_second(&mut key_state, 3, 1_100);
@@ -398,7 +399,9 @@ fn unanswered_probe_does_not_extend_the_budget_of_another_lease() {
     release_within_a_second(&mut key_state, 1, 600);
     release_within_a_second(&mut key_state, 2, 800);
     let renew = Command::Renew { lease: shorter.lease() };
-    happen(&mut key_state, 810, |key_state, ctx| key_state.reply(token, renew, at(800), Reply::Owner, ctx));
+    happen(&mut key_state, 810, |key_state, ctx| {
+        key_state.on_reply(token, renew, at(800), Reply::Owner, ctx);
+    });
 
     let actions = release_within_a_second(&mut key_state, 3, 1_100);
 
@@ -411,7 +414,7 @@ fn kept_yield_marks_the_lock_uncontended() {
     let mut contended = true;
 
     happen_where(&mut contended, &mut key_state, 101, |key_state, ctx| {
-        key_state.reply(old, yield_to(next), at(100), Reply::Owner, ctx);
+        key_state.on_reply(old, yield_to(next), at(100), Reply::Owner, ctx);
     });
 
     assert!(!contended);
@@ -428,7 +431,7 @@ fn probe_reply_is_ignored_by_a_later_contender() {
 
     let refused = Reply::Refused(Failure::new(FailureKind::Lasting, "no permission"));
     let actions = happen(&mut key_state, 700, |key_state, ctx| {
-        key_state.reply(token, Command::Inspect, at(600), refused, ctx);
+        key_state.on_reply(token, Command::Inspect, at(600), refused, ctx);
     });
 
     assert!(actions.is_empty() && matches!(key_state.phase, KeyPhase::Contending(_)), "{actions:?}");
@@ -440,14 +443,20 @@ const RENEW: Command = Command::Renew { lease: TERMS.lease() };
 fn grant_is_confirmed_after_5_ms() {
     let (mut key_state, token) = granted();
 
-    assert_eq!(key_state.due(), at(110).plus(Duration::from_millis(1_088 - 110) / 200));
-    assert!(happen(&mut key_state, 114, KeyState::tick).is_empty());
-    let sent = happen(&mut key_state, 115, KeyState::tick);
+    assert_eq!(key_state.next_timeout(), at(110).plus(Duration::from_millis(1_088 - 110) / 200));
+    assert!(happen(&mut key_state, 114, KeyState::on_timeout).is_empty());
+    let sent = happen(&mut key_state, 115, KeyState::on_timeout);
 
     assert!(matches!(sent[..], [Action::Send { token: of, command: RENEW }] if of == token), "{sent:?}");
-    assert!(happen(&mut key_state, 116, KeyState::tick).is_empty(), "one confirmation is sent");
-    happen(&mut key_state, 117, |key_state, ctx| key_state.reply(token, RENEW, at(115), Reply::Owner, ctx));
-    assert!(key_state.due() > at(7_000), "from now on it is renewed like all others: {:?}", key_state.due());
+    assert!(happen(&mut key_state, 116, KeyState::on_timeout).is_empty(), "one confirmation is sent");
+    happen(&mut key_state, 117, |key_state, ctx| {
+        key_state.on_reply(token, RENEW, at(115), Reply::Owner, ctx);
+    });
+    assert!(
+        key_state.next_timeout() > at(7_000),
+        "from now on it is renewed like all others: {:?}",
+        key_state.next_timeout()
+    );
 }
 
 #[test]
@@ -462,7 +471,7 @@ fn grant_that_has_to_last_is_confirmed_at_once() {
     ] {
         let (mut key_state, old, next) = yielding_to(terms);
         happen(&mut key_state, 101, |key_state, ctx| {
-            key_state.reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
+            key_state.on_reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
         });
         let granted = happen(&mut key_state, 110, |key_state, ctx| {
             let mut ctx = ctx.under(&rules);
@@ -480,7 +489,7 @@ fn grant_that_has_to_last_is_confirmed_at_once() {
             ),
             "{terms:?}: {granted:?}"
         );
-        assert!(happen(&mut key_state, 116, KeyState::tick).is_empty(), "one confirmation is sent");
+        assert!(happen(&mut key_state, 116, KeyState::on_timeout).is_empty(), "one confirmation is sent");
     }
 }
 
@@ -499,7 +508,7 @@ fn grant_handed_to_a_bounded_hold_is_confirmed_at_once() {
         ),
         "{handed_on:?}"
     );
-    assert!(happen(&mut key_state, 116, KeyState::tick).is_empty(), "one confirmation is sent");
+    assert!(happen(&mut key_state, 116, KeyState::on_timeout).is_empty(), "one confirmation is sent");
 }
 
 #[test]
@@ -507,7 +516,7 @@ fn confirmation_of_a_grant_is_not_deferred() {
     let (mut key_state, _) = granted_to(HoldTerms::of_lease(Duration::from_secs(1)));
 
     assert!(!key_state.defer(at(115), at(120)), "a renewal could be deferred this long");
-    assert_eq!(happen(&mut key_state, 115, KeyState::tick).len(), 1);
+    assert_eq!(happen(&mut key_state, 115, KeyState::on_timeout).len(), 1);
 }
 
 #[test]
@@ -531,10 +540,10 @@ fn handed_off_grant_is_confirmed_for_its_present_task() {
         matches!(handed_on[..], [Action::Grant { acquisition: 3, token: of, .. }] if of == token),
         "{handed_on:?}"
     );
-    let sent = happen(&mut key_state, 115, KeyState::tick);
+    let sent = happen(&mut key_state, 115, KeyState::on_timeout);
     assert!(matches!(sent[..], [Action::Send { token: of, command: RENEW }] if of == token), "{sent:?}");
     let prolonged = happen(&mut key_state, 116, |key_state, ctx| {
-        key_state.reply(token, RENEW, at(115), Reply::Owner, ctx);
+        key_state.on_reply(token, RENEW, at(115), Reply::Owner, ctx);
     });
     assert!(matches!(prolonged[..], [Action::Extend { acquisition: 3, .. }]), "{prolonged:?}");
 }
@@ -544,8 +553,8 @@ fn grant_without_a_confirmation_is_confirmed_before_a_hand_off() {
     let (mut late, _) = granted();
     let (mut unanswered, token) = granted();
     let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
-    happen(&mut unanswered, 115, KeyState::tick);
-    happen(&mut unanswered, 117, |key_state, ctx| key_state.reply(token, RENEW, at(115), unknown, ctx));
+    happen(&mut unanswered, 115, KeyState::on_timeout);
+    happen(&mut unanswered, 117, |key_state, ctx| key_state.on_reply(token, RENEW, at(115), unknown, ctx));
 
     for (key_state, ms) in [(&mut late, 700), (&mut unanswered, 118)] {
         let sent = release_within_a_second(key_state, 2, ms);
@@ -556,7 +565,7 @@ fn grant_without_a_confirmation_is_confirmed_before_a_hand_off() {
 #[test]
 fn unanswered_renewal_in_a_kept_yield_is_repeated() {
     let (mut key_state, token) = held(TERMS);
-    happen(&mut key_state, 10_001, KeyState::tick);
+    happen(&mut key_state, 10_001, KeyState::on_timeout);
     happen(&mut key_state, 10_002, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
     happen(&mut key_state, 10_003, |key_state, ctx| {
         key_state.release(&1, ctx);
@@ -565,14 +574,14 @@ fn unanswered_renewal_in_a_kept_yield_is_repeated() {
     let grant = yield_to(yielding.next);
     let busy = Reply::Refused(Failure::new(FailureKind::Passing, "busy"));
     let renew = Command::Renew { lease: TERMS.lease() };
-    happen(&mut key_state, 10_004, |key_state, ctx| key_state.reply(token, renew, at(10_001), busy, ctx));
+    happen(&mut key_state, 10_004, |key_state, ctx| key_state.on_reply(token, renew, at(10_001), busy, ctx));
 
     let kept = happen(&mut key_state, 10_005, |key_state, ctx| {
-        key_state.reply(token, grant, at(10_003), Reply::Owner, ctx);
+        key_state.on_reply(token, grant, at(10_003), Reply::Owner, ctx);
     });
 
     assert!(matches!(kept[..], [Action::Grant { acquisition: 2, .. }]), "{kept:?}");
-    assert!(key_state.due() <= at(11_005), "{:?}", key_state.due());
+    assert!(key_state.next_timeout() <= at(11_005), "{:?}", key_state.next_timeout());
 }
 
 /// Returns a key state that renews its hold at 100 ms for the next task, which wants a longer
@@ -593,14 +602,16 @@ fn confirming() -> (KeyState<u32>, Token, HoldTerms) {
 fn lock_lost_before_a_hand_off_is_contended_without_a_queue() {
     let (mut key_state, held, terms) = confirming();
     let renew = Command::Renew { lease: terms.lease() };
-    happen(&mut key_state, 101, |key_state, ctx| key_state.reply(held, renew, at(100), Reply::NotOwner, ctx));
+    happen(&mut key_state, 101, |key_state, ctx| {
+        key_state.on_reply(held, renew, at(100), Reply::NotOwner, ctx);
+    });
 
     let again =
         Command::Enqueue { lease: terms.lease(), mode: crate::protocol::command::EnqueueMode::Recheck };
     let free = Reply::NotQueued { ttl: Some(Duration::ZERO) };
-    happen(&mut key_state, 102, |key_state, ctx| key_state.reply(held, again, at(101), free, ctx));
+    happen(&mut key_state, 102, |key_state, ctx| key_state.on_reply(held, again, at(101), free, ctx));
 
-    let sent = happen(&mut key_state, 104, KeyState::tick);
+    let sent = happen(&mut key_state, 104, KeyState::on_timeout);
     assert!(matches!(sent[..], [Action::Send { command: Command::Acquire { .. }, .. }]), "{sent:?}");
 }
 
@@ -609,13 +620,13 @@ fn unconfirmed_hold_is_released_without_a_queue() {
     let (mut key_state, held, terms) = confirming();
     let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
     let renew = Command::Renew { lease: terms.lease() };
-    happen(&mut key_state, 600, |key_state, ctx| key_state.reply(held, renew, at(100), unknown, ctx));
+    happen(&mut key_state, 600, |key_state, ctx| key_state.on_reply(held, renew, at(100), unknown, ctx));
 
     let again =
         Command::Enqueue { lease: terms.lease(), mode: crate::protocol::command::EnqueueMode::Recheck };
     let kept = Reply::NotQueued { ttl: Some(TERMS.lease()) };
     let release_in_time =
-        happen(&mut key_state, 800, |key_state, ctx| key_state.reply(held, again, at(790), kept, ctx));
+        happen(&mut key_state, 800, |key_state, ctx| key_state.on_reply(held, again, at(790), kept, ctx));
 
     assert!(
         matches!(release_in_time[..], [Action::Send { token, command: Command::Release }] if token == held),
@@ -629,7 +640,7 @@ fn unanswered_yield_cleans_up_both_tokens() {
 
     let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
     let actions = happen(&mut key_state, 600, |key_state, ctx| {
-        key_state.reply(old, yield_to(next), at(100), unknown, ctx);
+        key_state.on_reply(old, yield_to(next), at(100), unknown, ctx);
     });
 
     let is_orphan =
@@ -642,13 +653,13 @@ fn new_primary_makes_a_renewal_due() {
     let (mut key_state, held) = held(TERMS);
 
     assert!(happen(&mut key_state, 100, |key_state, ctx| key_state.on_reconnect(false, ctx)).is_empty());
-    assert!(key_state.due() > at(200), "{:?}", key_state.due());
+    assert!(key_state.next_timeout() > at(200), "{:?}", key_state.next_timeout());
     assert!(
         happen(&mut key_state, 200, |key_state, ctx| key_state.on_reconnect(true, ctx)).is_empty(),
         "it is deferred"
     );
-    assert_eq!(key_state.due(), at(200));
-    let actions = happen(&mut key_state, 200, KeyState::tick);
+    assert_eq!(key_state.next_timeout(), at(200));
+    let actions = happen(&mut key_state, 200, KeyState::on_timeout);
 
     assert!(
         matches!(actions[..], [Action::Send { token, command: Command::Renew { .. } }] if token == held),
@@ -680,7 +691,7 @@ fn new_primary_does_not_renew_a_fixed_lease() {
     let (mut key_state, _) = held(TERMS.renew(false));
 
     let mut actions = happen(&mut key_state, 200, |key_state, ctx| key_state.on_reconnect(true, ctx));
-    actions.extend(happen(&mut key_state, 200, KeyState::tick));
+    actions.extend(happen(&mut key_state, 200, KeyState::on_timeout));
 
     assert!(actions.is_empty(), "{actions:?}");
 }
@@ -690,12 +701,12 @@ fn max_hold_revokes_the_hold_and_its_body_releases_it() {
     let (mut key_state, held) = held(TERMS.max_hold(Some(Duration::from_secs(40))));
     let renewed = Command::Renew { lease: TERMS.lease() };
     happen(&mut key_state, 30_000, |key_state, ctx| {
-        key_state.reply(held, renewed, at(29_999), Reply::Owner, ctx);
+        key_state.on_reply(held, renewed, at(29_999), Reply::Owner, ctx);
     });
-    assert_eq!(happen(&mut key_state, 40_000, KeyState::tick).len(), 1, "a renewal");
-    assert_eq!(key_state.due(), at(40_001));
+    assert_eq!(happen(&mut key_state, 40_000, KeyState::on_timeout).len(), 1, "a renewal");
+    assert_eq!(key_state.next_timeout(), at(40_001));
 
-    let actions = happen(&mut key_state, 40_001, KeyState::tick);
+    let actions = happen(&mut key_state, 40_001, KeyState::on_timeout);
 
     let [Action::Revoke { cause: LossCause::MaxHold, left: Some(left), .. }] = actions[..] else {
         panic!("{actions:?}")
@@ -724,7 +735,7 @@ fn each_handed_off_hold_has_its_own_max_hold() {
         matches!(actions[..], [Action::Grant { acquisition: 2, ends, .. }] if ends == at(1_400)),
         "{actions:?}"
     );
-    assert_eq!(key_state.due(), at(1_400));
+    assert_eq!(key_state.next_timeout(), at(1_400));
 }
 
 #[test]
@@ -748,17 +759,17 @@ fn unconfirmed_grant_is_lost_with_its_own_cause() {
         let mut ends = deadline;
         if is_confirmed {
             happen(&mut key_state, 200, |key_state, ctx| {
-                key_state.reply(token, Command::Renew { lease }, at(110), Reply::Owner, ctx);
+                key_state.on_reply(token, Command::Renew { lease }, at(110), Reply::Owner, ctx);
             });
             ends = 110 + 30_000 - 302;
         }
 
         assert!(
-            happen(&mut key_state, ends - 1, KeyState::tick)
+            happen(&mut key_state, ends - 1, KeyState::on_timeout)
                 .iter()
                 .all(|action| !matches!(action, Action::Revoke { .. }))
         );
-        let lost = happen(&mut key_state, ends, KeyState::tick);
+        let lost = happen(&mut key_state, ends, KeyState::on_timeout);
 
         assert!(matches!(lost[..], [Action::Revoke { cause: of, .. }] if of == cause), "{lost:?}");
     }
@@ -768,7 +779,7 @@ fn unconfirmed_grant_is_lost_with_its_own_cause() {
 fn round_trip_of_a_yield_counts_for_the_grant_that_follows() {
     let (mut key_state, old, next) = yielding();
     happen(&mut key_state, 400, |key_state, ctx| {
-        key_state.reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
+        key_state.on_reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
     });
 
     let grant = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };

@@ -25,7 +25,9 @@ fn trying_only() -> (KeyState<u32>, Token, Command) {
     };
     let first = token(&key_state);
     let acquire = Command::Acquire { lease: TERMS.lease() };
-    happen(&mut key_state, 1, |key_state, ctx| key_state.reply(first, acquire, at(0), Reply::Contended, ctx));
+    happen(&mut key_state, 1, |key_state, ctx| {
+        key_state.on_reply(first, acquire, at(0), Reply::Contended, ctx);
+    });
     let second = token(&key_state);
     (key_state, second, Command::Enqueue { lease: TERMS.lease(), mode: EnqueueMode::Join })
 }
@@ -33,7 +35,7 @@ fn trying_only() -> (KeyState<u32>, Token, Command) {
 /// Returns a key state whose contender was not queued, and polls since 1 ms.
 fn polling() -> KeyState<u32> {
     let (mut key_state, token, enqueue) = trying_only();
-    happen(&mut key_state, 1, |key_state, ctx| key_state.reply(token, enqueue, at(1), FOREIGN, ctx));
+    happen(&mut key_state, 1, |key_state, ctx| key_state.on_reply(token, enqueue, at(1), FOREIGN, ctx));
     key_state
 }
 
@@ -52,12 +54,12 @@ fn invalidation_during_an_enqueue_is_remembered() {
 
     assert!(happen(&mut key_state, 2, KeyState::on_invalidation).is_empty());
     assert!(
-        happen(&mut key_state, 3, |key_state, ctx| key_state.reply(token, enqueue, at(1), FOREIGN, ctx))
+        happen(&mut key_state, 3, |key_state, ctx| key_state.on_reply(token, enqueue, at(1), FOREIGN, ctx))
             .is_empty()
     );
 
-    assert_eq!(key_state.due(), at(5));
-    assert_eq!(happen(&mut key_state, 5, KeyState::tick).len(), 1);
+    assert_eq!(key_state.next_timeout(), at(5));
+    assert_eq!(happen(&mut key_state, 5, KeyState::on_timeout).len(), 1);
 }
 
 #[test]
@@ -65,9 +67,9 @@ fn reconnect_during_an_enqueue_is_remembered() {
     let (mut key_state, token, enqueue) = trying_only();
 
     happen(&mut key_state, 2, |key_state, ctx| key_state.on_reconnect(false, ctx));
-    happen(&mut key_state, 3, |key_state, ctx| key_state.reply(token, enqueue, at(1), FOREIGN, ctx));
+    happen(&mut key_state, 3, |key_state, ctx| key_state.on_reply(token, enqueue, at(1), FOREIGN, ctx));
 
-    assert_eq!(key_state.due(), at(5));
+    assert_eq!(key_state.next_timeout(), at(5));
 }
 
 #[test]
@@ -80,8 +82,11 @@ fn jittered_retry_stays_within_its_bound() {
         key_state.on_invalidation(&mut ctx);
     });
 
-    assert!(actions.is_empty() && key_state.due() > at(20) && key_state.due() <= at(25), "{key_state:?}");
-    assert_eq!(happen(&mut key_state, 25, KeyState::tick).len(), 1);
+    assert!(
+        actions.is_empty() && key_state.next_timeout() > at(20) && key_state.next_timeout() <= at(25),
+        "{key_state:?}"
+    );
+    assert_eq!(happen(&mut key_state, 25, KeyState::on_timeout).len(), 1);
 }
 
 #[test]
@@ -90,8 +95,8 @@ fn invalidation_right_after_an_attempt_waits_for_the_minimum() {
 
     assert!(happen(&mut key_state, 1, KeyState::on_invalidation).is_empty());
 
-    assert_eq!(key_state.due(), at(3));
-    assert_eq!(happen(&mut key_state, 3, KeyState::tick).len(), 1);
+    assert_eq!(key_state.next_timeout(), at(3));
+    assert_eq!(happen(&mut key_state, 3, KeyState::on_timeout).len(), 1);
 }
 
 #[test]
@@ -103,7 +108,7 @@ fn flood_of_invalidations_causes_few_checks() {
 
     assert_eq!(sent, 10);
     assert_eq!(
-        checks(&happen(&mut key_state, 210, KeyState::tick)),
+        checks(&happen(&mut key_state, 210, KeyState::on_timeout)),
         1,
         "the last invalidation is remembered"
     );
@@ -114,7 +119,7 @@ fn a_check_answered_not_owner_revokes_the_hold() {
     let (mut key_state, token) = held(TERMS);
     happen(&mut key_state, 100, KeyState::on_invalidation);
     assert!(
-        !happen(&mut key_state, 101, |key_state, ctx| key_state.reply(
+        !happen(&mut key_state, 101, |key_state, ctx| key_state.on_reply(
             token,
             Command::Verify,
             at(100),
@@ -127,7 +132,7 @@ fn a_check_answered_not_owner_revokes_the_hold() {
 
     happen(&mut key_state, 200, KeyState::on_invalidation);
     let actions = happen(&mut key_state, 201, |key_state, ctx| {
-        key_state.reply(token, Command::Verify, at(200), Reply::NotOwner, ctx);
+        key_state.on_reply(token, Command::Verify, at(200), Reply::NotOwner, ctx);
     });
 
     assert!(matches!(actions[..], [Action::Revoke { cause: LossCause::NotOwner, .. }]), "{actions:?}");
@@ -156,18 +161,18 @@ fn tracked_hold_is_checked_after_100_ms_and_after_each_gap() {
     happen(&mut key_state, 0, &|key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
     let KeyPhase::Contending(contender) = &key_state.phase else { panic!("{key_state:?}") };
     let (token, acquire) = (contender.token, Command::Acquire { lease: TERMS.lease() });
-    happen(&mut key_state, 7, &|key_state, ctx| key_state.reply(token, acquire, at(0), Reply::Owner, ctx));
+    happen(&mut key_state, 7, &|key_state, ctx| key_state.on_reply(token, acquire, at(0), Reply::Owner, ctx));
 
-    assert_eq!(key_state.due(), at(100));
-    assert_eq!(happen(&mut key_state, 100, &KeyState::tick), 1);
-    assert!(key_state.due() > at(5_000), "{:?}", key_state.due());
+    assert_eq!(key_state.next_timeout(), at(100));
+    assert_eq!(happen(&mut key_state, 100, &KeyState::on_timeout), 1);
+    assert!(key_state.next_timeout() > at(5_000), "{:?}", key_state.next_timeout());
     for (ms, gap) in [(400, true), (500, false)] {
         let event = |key_state: &mut KeyState<u32>, ctx: &mut EventContext<'_, u32>| {
             if gap { key_state.on_reconnect(false, ctx) } else { key_state.on_invalidations_missed(ctx) }
         };
         assert_eq!(happen(&mut key_state, ms, &event), 0, "it is deferred");
-        assert_eq!(key_state.due(), at(ms));
-        assert_eq!(happen(&mut key_state, ms, &KeyState::tick), 1);
+        assert_eq!(key_state.next_timeout(), at(ms));
+        assert_eq!(happen(&mut key_state, ms, &KeyState::on_timeout), 1);
     }
 }
 
@@ -180,7 +185,7 @@ fn gap_checks_a_recent_hold_at_once_but_none_twice_in_10_ms() {
     let (token, acquire) = (contender.token, Command::Acquire { lease: TERMS.lease() });
     happen(&mut key_state, 7, |key_state, ctx| {
         let mut ctx = ctx.under(&rules);
-        key_state.reply(token, acquire, at(0), Reply::Owner, &mut ctx);
+        key_state.on_reply(token, acquire, at(0), Reply::Owner, &mut ctx);
     });
 
     for (missed_at, due) in [(50, 50), (55, 60), (90, 90)] {
@@ -189,8 +194,8 @@ fn gap_checks_a_recent_hold_at_once_but_none_twice_in_10_ms() {
             0,
             "it is deferred"
         );
-        assert_eq!(key_state.due(), at(due));
-        assert_eq!(checks(&happen(&mut key_state, due, KeyState::tick)), 1);
+        assert_eq!(key_state.next_timeout(), at(due));
+        assert_eq!(checks(&happen(&mut key_state, due, KeyState::on_timeout)), 1);
     }
 }
 
@@ -228,11 +233,11 @@ fn hold_is_tracked_from_its_first_check_on() {
     };
     let owner = |command| {
         move |key_state: &mut KeyState<u32>, ctx: &mut EventContext<'_, u32>| {
-            key_state.reply(token, command, ctx.now, Reply::Owner, ctx);
+            key_state.on_reply(token, command, ctx.now, Reply::Owner, ctx);
         }
     };
     assert_eq!(happen(&mut key_state, 1, &owner(acquire)), (None, false), "it may end soon");
-    assert_eq!(happen(&mut key_state, 101, &KeyState::tick), (Some((token, Command::Verify)), true));
+    assert_eq!(happen(&mut key_state, 101, &KeyState::on_timeout), (Some((token, Command::Verify)), true));
     assert_eq!(happen(&mut key_state, 102, &owner(Command::Verify)), (None, true));
 
     happen(&mut key_state, 103, &|key_state, ctx| key_state.join(waiter(2, another), ctx));

@@ -74,7 +74,7 @@ fn stale_reply_is_cleaned_up_in_every_phase() {
             let mut key_state = key_state.clone();
 
             let actions = happen(&mut key_state, 200, |key_state, ctx| {
-                key_state.reply(dead, *command, at(60), reply.clone(), ctx);
+                key_state.on_reply(dead, *command, at(60), reply.clone(), ctx);
             });
 
             let found = match actions[..] {
@@ -153,14 +153,14 @@ fn single_try_is_rejected_while_this_process_holds_the_lock() {
 #[test]
 fn last_try_of_a_contender_ends_with_its_reply() {
     let (mut key_state, token) = queued(trying(1, 1));
-    let due = key_state.due();
+    let due = key_state.next_timeout();
     let tick = u64::try_from(due.since(at(0)).as_millis()).expect("a few milliseconds") + 1;
 
-    let sent = happen(&mut key_state, tick, KeyState::tick);
+    let sent = happen(&mut key_state, tick, KeyState::on_timeout);
     let again = Command::Enqueue { lease: TERMS.lease(), mode: EnqueueMode::Recheck };
     let behind = Reply::Queued { ttl: Some(TERMS.lease()) };
     let ended = happen(&mut key_state, tick + 1, |key_state, ctx| {
-        key_state.reply(token, again, at(tick), behind, ctx);
+        key_state.on_reply(token, again, at(tick), behind, ctx);
     });
 
     assert!(due < at(500), "this does not test the recheck half a grant lease later: {due:?}");
@@ -184,9 +184,10 @@ fn last_try_of_a_contender_ends_with_its_reply() {
 fn last_try_behind_a_local_task_sends_nothing() {
     let (mut key_state, _) = held(TERMS);
     happen(&mut key_state, 5, |key_state, ctx| key_state.join(trying(2, 1), ctx));
-    let tick = u64::try_from(key_state.due().since(at(0)).as_millis()).expect("a few milliseconds") + 1;
+    let tick =
+        u64::try_from(key_state.next_timeout().since(at(0)).as_millis()).expect("a few milliseconds") + 1;
 
-    let ended = happen(&mut key_state, tick, KeyState::tick);
+    let ended = happen(&mut key_state, tick, KeyState::on_timeout);
 
     assert!(
         matches!(

@@ -14,9 +14,9 @@ fn recheck_after(round_trip: u64, ttl: u64) -> u64 {
     let (mut key_state, token) = queued(waiter(1, TERMS));
     let (sent, reply) = (at(10), Reply::Queued { ttl: Some(Duration::from_millis(ttl)) });
     happen(&mut key_state, 10 + round_trip, |key_state, ctx| {
-        key_state.reply(token, RECHECK, sent, reply, ctx);
+        key_state.on_reply(token, RECHECK, sent, reply, ctx);
     });
-    u64::try_from(key_state.due().since(sent).as_millis()).expect("it is soon")
+    u64::try_from(key_state.next_timeout().since(sent).as_millis()).expect("it is soon")
 }
 
 #[test]
@@ -30,9 +30,9 @@ fn recheck_is_due_when_the_key_has_expired() {
 fn rechecking() -> (KeyState<u32>, Token) {
     let (mut key_state, token) = queued(waiter(1, TERMS));
     let expiring = Reply::Queued { ttl: Some(Duration::ZERO) };
-    happen(&mut key_state, 10, |key_state, ctx| key_state.reply(token, RECHECK, at(10), expiring, ctx));
+    happen(&mut key_state, 10, |key_state, ctx| key_state.on_reply(token, RECHECK, at(10), expiring, ctx));
 
-    let sent = happen(&mut key_state, 11, KeyState::tick);
+    let sent = happen(&mut key_state, 11, KeyState::on_timeout);
 
     assert!(matches!(sent[..], [Action::Send { token: of, command: RECHECK }] if of == token), "{sent:?}");
     (key_state, token)
@@ -42,7 +42,7 @@ fn rechecking() -> (KeyState<u32>, Token) {
 fn recheck_is_not_repeated_while_in_flight() {
     let (mut key_state, _) = rechecking();
 
-    let sent = happen(&mut key_state, 900, KeyState::tick);
+    let sent = happen(&mut key_state, 900, KeyState::on_timeout);
 
     assert!(sent.is_empty(), "{sent:?}");
 }
@@ -52,11 +52,11 @@ fn expired_lock_is_acquired_under_a_fresh_token() {
     let (mut key_state, token) = rechecking();
 
     let sent = happen(&mut key_state, 12, |key_state, ctx| {
-        key_state.reply(token, RECHECK, at(11), Reply::Absent, ctx);
+        key_state.on_reply(token, RECHECK, at(11), Reply::Absent, ctx);
     });
     let [Action::Send { token: fresh, command }] = sent[..] else { panic!("{sent:?}") };
     let granted = happen(&mut key_state, 13, |key_state, ctx| {
-        key_state.reply(fresh, command, at(12), Reply::Owner, ctx);
+        key_state.on_reply(fresh, command, at(12), Reply::Owner, ctx);
     });
 
     assert!(fresh != token && command == enqueue(EnqueueMode::Join), "{sent:?}");
@@ -71,9 +71,9 @@ fn renewed_lock_is_rechecked_after_half_a_grant_lease() {
     let (mut key_state, token) = rechecking();
 
     let renewed = Reply::Queued { ttl: Some(TERMS.lease()) };
-    happen(&mut key_state, 11, |key_state, ctx| key_state.reply(token, RECHECK, at(11), renewed, ctx));
+    happen(&mut key_state, 11, |key_state, ctx| key_state.on_reply(token, RECHECK, at(11), renewed, ctx));
 
-    assert_eq!(key_state.due(), at(11).plus(ProtocolConfig::DEFAULT.grant_lease / 2));
+    assert_eq!(key_state.next_timeout(), at(11).plus(ProtocolConfig::DEFAULT.grant_lease / 2));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn refused_recheck_withdraws_the_token() {
 
     let forbidden = Reply::Refused(Failure::new(FailureKind::Lasting, "no permission"));
     let actions = happen(&mut key_state, 12, |key_state, ctx| {
-        key_state.reply(token, RECHECK, at(11), forbidden, ctx);
+        key_state.on_reply(token, RECHECK, at(11), forbidden, ctx);
     });
 
     assert!(

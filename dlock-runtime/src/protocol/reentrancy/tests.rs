@@ -64,8 +64,8 @@ fn a_sibling_waits_at_most_its_wait_or_a_lease() {
     let mut refused = |ms| {
         let actions = happen(&mut key_state, ms, |key_state, ctx| {
             let renew = Command::Renew { lease: TERMS.lease() };
-            key_state.reply(token, renew, at(ms), Reply::Owner, ctx); // the hold continues
-            key_state.tick(ctx);
+            key_state.on_reply(token, renew, at(ms), Reply::Owner, ctx); // the hold continues
+            key_state.on_timeout(ctx);
         });
         let refused = actions.into_iter().filter_map(|action| match action {
             Action::Reject {
@@ -85,7 +85,7 @@ fn a_sibling_waits_at_most_its_wait_or_a_lease() {
 
 #[test]
 fn key_state_is_due_at_the_end_of_a_siblings_wait() {
-    assert_eq!(siblings().0.due(), at(110));
+    assert_eq!(siblings().0.next_timeout(), at(110));
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn early_release_retains_the_key_for_min_hold() {
     let (mut key_state, token, command) = kept();
     assert!(!key_state.is_idle(), "an idle key state is dropped");
 
-    let over = happen(&mut key_state, 50_001, KeyState::tick);
+    let over = happen(&mut key_state, 50_001, KeyState::on_timeout);
 
     assert_eq!(command, Command::SetTtl { ttl: Duration::from_millis(40_100) });
     assert!(
@@ -44,7 +44,7 @@ fn release_after_min_hold_frees_the_key() {
     let (mut key_state, token) = held(JOB);
     let renewed = Command::Renew { lease: TERMS.lease() };
     happen(&mut key_state, 40_000, |key_state, ctx| {
-        key_state.reply(token, renewed, at(40_000), Reply::Owner, ctx);
+        key_state.on_reply(token, renewed, at(40_000), Reply::Owner, ctx);
     });
 
     let mut sent = None;
@@ -85,7 +85,7 @@ fn each_handed_off_hold_has_its_own_min_hold() {
 fn new_task_contends_while_the_key_is_retained() {
     let (mut key_state, token, keep) = kept();
     happen(&mut key_state, 10_002, |key_state, ctx| {
-        key_state.reply(token, keep, at(10_001), Reply::Owner, ctx);
+        key_state.on_reply(token, keep, at(10_001), Reply::Owner, ctx);
     });
 
     let sent = happen(&mut key_state, 20_000, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
@@ -109,7 +109,7 @@ fn old_observation_does_not_reject_a_later_task() {
 fn new_primary_gets_the_ttl_again() {
     let (mut key_state, token, keep) = kept();
     happen(&mut key_state, 10_002, |key_state, ctx| {
-        key_state.reply(token, keep, at(10_001), Reply::Owner, ctx);
+        key_state.on_reply(token, keep, at(10_001), Reply::Owner, ctx);
     });
 
     let same = happen(&mut key_state, 20_001, |key_state, ctx| key_state.on_reconnect(false, ctx));
@@ -143,9 +143,9 @@ fn failed_ttl_is_set_again() {
         let (mut key_state, token, keep) = kept();
 
         let then = happen(&mut key_state, 10_501, |key_state, ctx| {
-            key_state.reply(token, keep, at(10_001), reply, ctx);
+            key_state.on_reply(token, keep, at(10_001), reply, ctx);
         });
-        let again = happen(&mut key_state, 11_501, KeyState::tick);
+        let again = happen(&mut key_state, 11_501, KeyState::on_timeout);
 
         assert!(then.is_empty(), "it is no orphan, whose cleanup releases it: {then:?}");
         let left = Command::SetTtl { ttl: Duration::from_millis(38_600) };
@@ -159,7 +159,9 @@ fn retained_hold_ends_when_its_key_is_lost() {
 
     for reply in [Reply::NotOwner, wrong_kind] {
         let (mut key_state, token, keep) = kept();
-        happen(&mut key_state, 10_002, |key_state, ctx| key_state.reply(token, keep, at(10_001), reply, ctx));
+        happen(&mut key_state, 10_002, |key_state, ctx| {
+            key_state.on_reply(token, keep, at(10_001), reply, ctx);
+        });
         assert!(key_state.is_idle());
     }
 }
@@ -170,7 +172,7 @@ fn older_reply_does_not_end_a_retained_hold() {
 
     let renew = Command::Renew { lease: JOB.lease() };
     happen(&mut key_state, 10_002, |key_state, ctx| {
-        key_state.reply(token, renew, at(0), Reply::NotOwner, ctx);
+        key_state.on_reply(token, renew, at(0), Reply::NotOwner, ctx);
     });
 
     assert!(key_state.keeps(token), "a late grant would be passed on, and the key released");
@@ -256,7 +258,9 @@ fn two_revoked() -> (KeyState<u32>, [ResidualHold; 2]) {
     let (first, _) = stop(&mut key_state, 100);
     let sent = happen(&mut key_state, 200, |key_state, ctx| key_state.join(waiter(2, SHORT_JOB), ctx));
     let [Action::Send { token, command }] = sent[..] else { panic!("{sent:?}") };
-    happen(&mut key_state, 201, |key_state, ctx| key_state.reply(token, command, at(200), Reply::Owner, ctx));
+    happen(&mut key_state, 201, |key_state, ctx| {
+        key_state.on_reply(token, command, at(200), Reply::Owner, ctx);
+    });
     let (second, _) = stop(&mut key_state, 300);
     (key_state, [first, second])
 }
@@ -268,7 +272,7 @@ fn retained_holds_are_independent() {
     let (mut body_gone, [first, second]) = two_revoked();
 
     happen(&mut answered, 400, |key_state, ctx| {
-        key_state.reply(of_the_second.token, keep, at(300), Reply::NotOwner, ctx);
+        key_state.on_reply(of_the_second.token, keep, at(300), Reply::NotOwner, ctx);
     });
     let released = happen(&mut body_gone, 400, |key_state, ctx| key_state.release_residual(first, true, ctx));
 

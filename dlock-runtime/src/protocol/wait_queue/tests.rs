@@ -25,6 +25,13 @@ fn ids(waiters: Vec<QueueEntry<u32>>) -> Vec<u32> {
     waiters.into_iter().map(|waiter| waiter.acquisition).collect()
 }
 
+/// Returns the first time at which a timer is due.
+fn next_due(queue: &WaitQueue<u32>) -> BootInstant {
+    let mut due = BootInstant::NEVER;
+    queue.timers(&mut |_, at| due = due.min(at));
+    due
+}
+
 /// Adds the waiters that give up at `now`, and returns `true` if a try of the head is due.
 fn tick(
     queue: &mut WaitQueue<u32>,
@@ -104,12 +111,12 @@ fn wait_can_end_in_the_middle_of_the_queue() {
     let mut queue = WaitQueue::new();
     queue.push(waiter(0, 0, Some(90)), LastObserved::Nothing);
     queue.push(waiter(1, 0, Some(20)), LastObserved::Nothing);
-    assert_eq!(queue.due(), at(20));
+    assert_eq!(next_due(&queue), at(20));
 
     let mut given_up = Vec::new();
     let retry_due = tick(&mut queue, at(20), false, false, &mut given_up);
 
-    assert_eq!((given_up, retry_due, queue.due()), (vec![1], false, at(90)));
+    assert_eq!((given_up, retry_due, next_due(&queue)), (vec![1], false, at(90)));
 }
 
 /// Returns a queue in which the second of two waiters has one retry left, and when that is due.
@@ -129,7 +136,7 @@ fn last_try_behind_another_waiter_ends_the_wait() {
     let mut given_up = Vec::new();
 
     assert!(!tick(&mut queue, at(1), false, false, &mut given_up));
-    assert_eq!((given_up.len(), queue.due()), (0, due));
+    assert_eq!((given_up.len(), next_due(&queue)), (0, due));
     assert!(!tick(&mut queue, due, false, false, &mut given_up));
 
     assert_eq!((given_up, queue.count()), (vec![1], 1));
@@ -213,7 +220,7 @@ fn retrying_waiter_keeps_its_position() {
 
     tick(&mut queue, due, false, false, &mut given_up);
 
-    assert!(given_up.is_empty() && queue.due() > due, "{given_up:?}");
+    assert!(given_up.is_empty() && next_due(&queue) > due, "{given_up:?}");
     queue.pop();
     assert_eq!(queue.head().map(|head| (head.acquisition, head.retry_state.attempts())), Some((1, 2)));
 }

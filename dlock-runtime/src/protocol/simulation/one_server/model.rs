@@ -427,7 +427,7 @@ impl<'a> ProtocolModel<'a> {
         if self.bug == Bug::NoHoldTimeout && self.processes[process].is_held() {
             return Ok(());
         }
-        self.with_key(process, KeyState::tick)
+        self.with_key(process, KeyState::on_timeout)
     }
 
     fn join(&mut self, acquisition: u32) -> CheckResult {
@@ -595,7 +595,7 @@ impl<'a> ProtocolModel<'a> {
         let mut ctx =
             EventContext { now, rules: &config, tokens: &current.tokens, actions: &mut actions, contended };
         event(&mut current.key_state, &mut ctx);
-        let due = current.key_state.due();
+        let due = current.key_state.next_timeout();
         for action in actions.drain(..) {
             self.run_action(process, &action)?;
         }
@@ -914,7 +914,7 @@ impl<'a> ProtocolModel<'a> {
             return Ok(());
         }
         let sent = if self.bug == Bug::DeadlineFromReply { now } else { local };
-        self.with_key(process, |key_state, ctx| key_state.reply(token, command, sent, reply, ctx))
+        self.with_key(process, |key_state, ctx| key_state.on_reply(token, command, sent, reply, ctx))
     }
 
     fn clean_up(&mut self, process: usize) {
