@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager, idempotent, with_manager};
 use dlock_tests::world::World;
-use dlock_tests::{RedisServer, within};
+use dlock_tests::{RedisServer, until, within};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
@@ -251,15 +251,14 @@ async fn a_crashed_call_is_unknown_by_default() {
 async fn until_not_running<T, F: Future<Output = Result<T, ShopError>>>(
     call: impl Fn() -> F,
 ) -> Result<T, ShopError> {
-    within(LIMIT, "the crash is recorded", async {
-        loop {
-            match call().await {
-                Err(error) if error == dlock("InProgress") => tokio::task::yield_now().await,
-                result => return result,
-            }
-        }
+    let mut ended = None;
+    until("the running call ends", async || {
+        let is_running = |result: &_| matches!(result, Err(error) if *error == dlock("InProgress"));
+        ended = Some(call().await).filter(|result| !is_running(result));
+        ended.is_some()
     })
-    .await
+    .await;
+    ended.expect("the condition is met")
 }
 
 #[idempotent(key = "job:<id>:<part>", on_missing = run, fingerprint = none, record = record)]
@@ -330,18 +329,7 @@ async fn a_caller_that_hangs_up_leaves_an_unknown_outcome_if_attached() {
 
     let (entered, _) = oneshot::channel();
     let running = with_manager(manager.clone(), attached(&7, entered)).await;
-    let later = within(LIMIT, "the lease ends", async {
-        loop {
-            let (entered, _) = oneshot::channel();
-            match with_manager(manager.clone(), attached(&7, entered)).await {
-                Err(error) if error == dlock("InProgress") => {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-                result => return result,
-            }
-        }
-    })
-    .await;
+    let later = until_not_running(|| with_manager(manager.clone(), attached(&7, oneshot::channel().0))).await;
 
     assert_eq!((running, later), (Err(dlock("InProgress")), Err(dlock("OutcomeUnknown"))));
 }

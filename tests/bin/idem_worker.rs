@@ -14,14 +14,14 @@
 //! Every body and every charge appends a line to FILE, as a payment provider would.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_runtime::idempotent::{IdempotentRecord, OnCrash, Outcome};
 use dlock_runtime::{Error, LockManager};
-use dlock_tests::Moment;
-use tokio::sync::{Notify, mpsc};
+use dlock_tests::worker::{fail, millis, obey_commands, say};
+use tokio::sync::Notify;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
@@ -31,19 +31,11 @@ async fn main() {
     let manager = LockManager::connect(&url).await.expect("the server takes managers");
     let worker = Arc::new(Worker { manager, file, bodies: Mutex::default() });
 
-    let (send, mut commands) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            if send.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    say("ready", "-", "");
-    while let Some(line) = commands.recv().await {
+    obey_commands(|line| {
         let worker = Arc::clone(&worker);
-        tokio::spawn(async move { worker.obey(&line).await });
-    }
+        async move { worker.obey(&line).await }
+    })
+    .await;
 }
 
 struct Worker {
@@ -145,20 +137,6 @@ fn tell(key: &str, ended: Result<Outcome<String>, Error>) {
             let how = if outcome.is_replayed() { "replayed" } else { "ran" };
             say("ended", key, &format!("{} {how}", outcome.value()));
         }
-        Err(error) => {
-            let debug = format!("{error:?}");
-            let variant = debug.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-            say("failed", key, &format!("{variant} {error}"));
-        }
+        Err(error) => fail(key, &error, ""),
     }
-}
-
-fn say(event: &str, key: &str, detail: &str) {
-    let mut out = std::io::stdout().lock();
-    // When the test has ended, nothing reads the output, and this process ends, too.
-    let _ = writeln!(out, "{event} {} {key} {detail}", Moment::now().nanos()).and_then(|()| out.flush());
-}
-
-fn millis(word: &str) -> Duration {
-    Duration::from_millis(word.parse().expect("durations come in milliseconds"))
 }

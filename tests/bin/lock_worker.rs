@@ -4,7 +4,6 @@
 //! others.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -12,7 +11,8 @@ use std::time::{Duration, SystemTime};
 use dlock_runtime::scheduled::{CatchUp, CrashedRun, Jobs, Schedule, Tick};
 use dlock_runtime::{Error, Lock, LockGuard, LockManager, Term};
 use dlock_tests::Moment;
-use tokio::sync::{Notify, mpsc};
+use dlock_tests::worker::{fail, millis, obey_commands, say, say_at};
+use tokio::sync::Notify;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
@@ -20,19 +20,11 @@ async fn main() {
     let manager = LockManager::connect(&url).await.expect("the server takes managers");
     let worker = Arc::new(Worker { manager, held: Mutex::default(), bodies: Mutex::default() });
 
-    let (send, mut commands) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            if send.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    say("ready", "-", "");
-    while let Some(line) = commands.recv().await {
+    obey_commands(|line| {
         let worker = Arc::clone(&worker);
-        tokio::spawn(async move { worker.obey(&line).await });
-    }
+        async move { worker.obey(&line).await }
+    })
+    .await;
 }
 
 struct Worker {
@@ -246,26 +238,6 @@ fn tell(event: &str, key: &str, outcome: Result<String, Error>) {
         Ok(detail) => say(event, key, &detail),
         Err(error) => fail(key, &error, ""),
     }
-}
-
-fn fail(key: &str, error: &Error, suffix: &str) {
-    let debug = format!("{error:?}");
-    let variant = debug.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-    say("failed", key, &format!("{variant} {error}{suffix}"));
-}
-
-fn say(event: &str, key: &str, detail: &str) {
-    say_at(Moment::now(), event, key, detail);
-}
-
-fn say_at(at: Moment, event: &str, key: &str, detail: &str) {
-    let mut out = std::io::stdout().lock();
-    // When the test has ended, nothing reads the output, and this process ends, too.
-    let _ = writeln!(out, "{event} {} {key} {detail}", at.nanos()).and_then(|()| out.flush());
-}
-
-fn millis(word: &str) -> Duration {
-    Duration::from_millis(word.parse().expect("durations come in milliseconds"))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

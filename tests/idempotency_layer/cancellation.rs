@@ -11,7 +11,7 @@ use bytes::Bytes;
 use dlock_runtime::Error;
 use dlock_runtime::idempotent::{IdempotentRecord, OnCrash, OnUnavailable};
 use dlock_tests::world::World;
-use dlock_tests::{RedisServer, within};
+use dlock_tests::{RedisServer, until, within};
 use futures_util::{FutureExt, StreamExt, stream};
 use tokio::task::yield_now;
 use tower::ServiceExt;
@@ -108,17 +108,13 @@ async fn a_handler_that_is_not_detached_is_dropped_with_its_client() {
 
 /// Repeats the request until the lease of the first one is over.
 async fn until_crashed(shop: &Shop) -> Answer {
-    within(LIMIT, "the lease ends", async {
-        loop {
-            let answer = shop.send(post_body("k", "")).await;
-            if answer.code().as_deref() != Some("in_progress") {
-                assert_eq!(answer.code().as_deref(), Some("outcome_unknown"));
-                return answer;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    until("the lease ends", async || {
+        shop.send(post_body("k", "")).await.code().as_deref() != Some("in_progress")
     })
-    .await
+    .await;
+    let answer = shop.send(post_body("k", "")).await;
+    assert_eq!(answer.code().as_deref(), Some("outcome_unknown"));
+    answer
 }
 
 #[tokio::test]

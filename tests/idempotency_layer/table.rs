@@ -3,8 +3,8 @@
 //! Each pair runs with a new service, over memory and over Redis.
 
 use axum::body::Body;
-use dlock_tests::RedisServer;
 use dlock_tests::world::World;
+use dlock_tests::{RedisServer, until};
 use http::{HeaderValue, Request};
 
 use crate::shop::Shop;
@@ -405,11 +405,7 @@ async fn a_crashed_request_is_never_repeated() {
 
 /// Repeats a request until the end of the crashed one has reached the store.
 async fn until_not_running(shop: &Shop, request: &Sent) -> (u16, Option<String>) {
-    loop {
-        let answer = shop.send(request.request()).await;
-        if answer.status != 409 {
-            return (answer.status, answer.code());
-        }
-        tokio::task::yield_now().await;
-    }
+    until("the crash is stored", async || shop.send(request.request()).await.status != 409).await;
+    let answer = shop.send(request.request()).await;
+    (answer.status, answer.code())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::resp::Reply;
-use dlock_tests::{Moment, RedisServer, within};
+use dlock_tests::{Moment, RedisServer, until, within};
 
 use super::{LONG, Runs, server};
 
@@ -52,9 +52,7 @@ async fn a_thousand_duplicates_of_a_process_cost_two_commands() {
             tokio::spawn(async move { call.run(async |_| Ok::<_, Error>(8)).await })
         });
         let duplicates: Vec<_> = duplicates.collect();
-        while scripts(&server) == before {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until("a duplicate asks", async || scripts(&server) > before).await;
         leave.notify_one();
         for duplicate in duplicates {
             let outcome = within(LONG, "a duplicate", duplicate).await.expect("it does not panic");
@@ -96,9 +94,7 @@ async fn forged_messages_cause_a_bounded_rate_of_questions() {
     let flood = async {
         entered.notified().await;
         let before = scripts(&server);
-        while scripts(&server) == before {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until("a duplicate asks", async || scripts(&server) > before).await;
         let Reply::List(channels) = server.call(&["PUBSUB", "CHANNELS", "dlock:grant:*"]) else {
             panic!("channels are a list")
         };

@@ -1,13 +1,11 @@
 //! Records in a cluster and over a quorum.
 
-use std::time::Duration;
-
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::cluster::ClusterFleet;
 use dlock_tests::quorum::QuorumFleet;
-use dlock_tests::{acl, within};
+use dlock_tests::{acl, until};
 
-use super::{LONG, Runs, crash, failure, server};
+use super::{Runs, crash, failure, server};
 
 #[tokio::test]
 async fn records_work_in_every_slot_of_a_cluster() {
@@ -47,12 +45,8 @@ async fn a_start_that_no_replica_has_is_undone() {
     assert!(matches!(&refused, Err(Error::Unavailable { .. })), "{refused:?}");
     assert!(refused.is_err_and(|error| error.to_string().contains("0 of 1 replicas")));
 
-    let undone = async {
-        while plain.idempotent("k").status().await.expect("the server answers").is_some() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within(LONG, "the start to be undone", undone).await;
+    let status = async || plain.idempotent("k").status().await.expect("the server answers");
+    until("the start is undone", async || status().await.is_none()).await;
     assert_eq!(runs.count(), 0);
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_runtime::idempotent::{OnCrash, OnUnavailable};
 use dlock_runtime::{Error, LockManager};
-use dlock_tests::{Proxy, within};
+use dlock_tests::{Proxy, until, within};
 
 use super::{LEASE, LONG, Runs, server};
 
@@ -34,12 +34,7 @@ async fn a_completion_lands_after_an_outage_longer_than_the_lease() {
     let unknown = runs.run(&other.idempotent("k")).await;
     assert!(matches!(unknown, Err(Error::OutcomeUnknown { .. })), "{unknown:?}");
     proxy.pass();
-    let landed = async {
-        while runs.run(&other.idempotent("k")).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within(LONG, "the late completion", landed).await;
+    until("the late completion", async || runs.run(&other.idempotent("k")).await.is_ok()).await;
 
     assert_eq!(runs.run(&other.idempotent("k")).await.expect("it is replayed"), (7, true));
     assert_eq!(runs.count(), 0, "no second run");
@@ -81,12 +76,7 @@ async fn a_start_without_a_reply_leaves_no_record() {
     assert!(matches!(unavailable, Err(Error::Unavailable { .. })), "{unavailable:?}");
     proxy.pass();
 
-    let undone = async {
-        while runs.run(&other.idempotent("k")).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within(LONG, "the start to be undone", undone).await;
+    until("the start is undone", async || runs.run(&other.idempotent("k")).await.is_ok()).await;
     assert_eq!(runs.count(), 1);
 }
 
@@ -99,9 +89,7 @@ async fn a_lost_start_is_undone_after_an_outage_longer_than_its_lease() {
     proxy.swallow_replies();
     let (call, runs) = (cut.idempotent("k").lease(LEASE), Runs::default());
     let landed = async {
-        while other.status().await.expect("the server is there").is_none() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until("the start", async || other.status().await.expect("the server is there").is_some()).await;
         proxy.black_hole(); // before the start is undone
     };
 
@@ -110,12 +98,7 @@ async fn a_lost_start_is_undone_after_an_outage_longer_than_its_lease() {
     tokio::time::sleep(8 * LEASE).await;
     proxy.pass();
 
-    let undone = async {
-        while other.status().await.expect("the server is there").is_some() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within(LONG, "the start to be undone", undone).await;
+    until("the start is undone", async || other.status().await.expect("the server is there").is_none()).await;
     assert_eq!(runs.count(), 0);
 }
 

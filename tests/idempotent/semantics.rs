@@ -275,15 +275,14 @@ async fn a_caller_that_hangs_up_does_not_stop_its_body() {
 async fn the_next_waiting_call_runs_after_an_error() {
     for world in worlds() {
         let (one, two, runs) = (world.manager().await, world.manager().await, Runs::default());
-        let first = one.idempotent("k");
-        let failing = first.run(async |_| {
+        let (first, entered) = (one.idempotent("k"), Notify::new());
+        let failing = first.run_attached(async |_| {
+            entered.notify_one();
             tokio::time::sleep(Duration::from_millis(100)).await;
             Err::<u32, _>(failure())
         });
         let waiting = async {
-            while one.idempotent("k").status().await.expect("the store answers").is_none() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            entered.notified().await;
             let (same, other) = (one.idempotent("k").wait(LONG), two.idempotent("k").wait(LONG));
             let calls = [&same, &same, &other, &other].map(|call| runs.run(call));
             within(LONG, "the waiting calls", futures_util::future::join_all(calls)).await

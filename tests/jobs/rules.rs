@@ -6,7 +6,8 @@ use dlock_runtime::__private::JobEvents;
 use dlock_runtime::scheduled::{FailedRun, Overlap, RunOutcome, Schedule, Tick};
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::resp::Reply;
-use dlock_tests::{Proxy, RedisServer};
+use dlock_tests::{Proxy, RedisServer, until};
+use tokio::sync::Notify;
 
 use super::{SECOND, every, in_memory, redis, run};
 
@@ -175,17 +176,19 @@ async fn a_dropped_call_has_failed() {
     on_each_store(async |a, b| {
         let job = a.job("report");
         let schedule = daily();
-        let mut call =
-            Box::pin(job.run(&schedule, async |_| -> Result<(), Error> { std::future::pending().await }));
-        while b.job("report").status().await.expect("a store").is_none_or(|status| status.running.is_none()) {
-            let _ = tokio::time::timeout(Duration::from_millis(5), &mut call).await;
+        let entered = Notify::new();
+        let body = async |_| -> Result<(), Error> {
+            entered.notify_one();
+            std::future::pending().await
+        };
+
+        tokio::select! {
+            _ = job.run(&schedule, body) => panic!("its body is pending"),
+            () = entered.notified() => {}
         }
 
-        drop(call);
-
-        while b.job("report").last_run().await.expect("a store").is_none() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until("the end is reported", async || b.job("report").last_run().await.expect("a store").is_some())
+            .await;
         let last = b.job("report").last_run().await.expect("a store").expect("it ran");
         assert_eq!((last.outcome, &*last.error), (RunOutcome::Failed, "the call was dropped before its end"));
     })
@@ -386,9 +389,7 @@ async fn a_call_that_is_dropped_after_its_body_has_succeeded() {
         _ = reported => {}
     }
 
-    while b.job("report").last_run().await.expect("a store").is_none() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until("the end is reported", async || b.job("report").last_run().await.expect("a store").is_some()).await;
     let last = b.job("report").last_run().await.expect("a store").expect("it ended");
     assert_eq!((last.outcome, &*last.error), (RunOutcome::Succeeded, ""));
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dlock_runtime::scheduled::{CatchUp, FailedRun, Jobs, Overlap, RunOutcome, Schedule, Tick};
 use dlock_runtime::{Error, LockManager};
-use dlock_tests::within;
+use dlock_tests::{until, within};
+use tokio::sync::Notify;
 
 use super::{LONG, SECOND, every, in_memory, redis, run};
 
@@ -181,12 +182,16 @@ async fn no_retry_begins_after_the_manager_is_shut_down() {
     let connect = async || LockManager::connect("memory://retries").await.expect("no server is needed");
     let (a, b) = (connect().await, connect().await);
     let schedule = every(Duration::from_secs(3_600)).on_error(FailedRun::Retry(3));
-    let runner = Jobs::new(a.clone()).add("report", schedule, async |_| Err::<(), _>("out of paper"));
+    let began = Arc::new(Notify::new());
+    let begins = Arc::clone(&began);
+    let runner = Jobs::new(a.clone()).add("report", schedule, move |_| {
+        begins.notify_one();
+        async { Err::<(), _>("out of paper") }
+    });
     let running = tokio::spawn(runner.run_until(std::future::pending()));
     let runs = async || b.job("report").status().await.expect("a store").map_or(0, |status| status.runs);
-    while runs().await == 0 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    began.notified().await;
+    until("the failure is recorded", async || runs().await == 1).await;
 
     a.shutdown(Duration::ZERO).await;
 
@@ -231,11 +236,7 @@ async fn a_runner_starts_again_until_the_server_replies() {
     tokio::time::sleep(2 * SECOND).await;
     server.resume();
 
-    let carried_out = async {
-        while b.job("report").last_run().await.ok().flatten().is_none() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within(LONG, "the requested run", carried_out).await;
+    until("the requested run", async || b.job("report").last_run().await.is_ok_and(|run| run.is_some()))
+        .await;
     running.abort();
 }

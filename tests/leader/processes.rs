@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_runtime::{LockManager, Term};
 use dlock_tests::guarded::Guarded;
 use dlock_tests::process::WorkerEvent;
-use dlock_tests::{Moment, RedisServer, Worker, within};
+use dlock_tests::{Moment, RedisServer, Worker, until, within};
 use tokio::sync::mpsc;
 
 use super::{LONG, terms_of_a_run};
@@ -15,17 +15,8 @@ const LEASE: Duration = Duration::from_millis(500);
 
 /// Waits until a candidate is in the queue of the lock.
 async fn until_a_candidate_waits(manager: &LockManager) {
-    let waits = async {
-        while manager
-            .inspect("leader:indexer")
-            .await
-            .expect("the server")
-            .is_none_or(|info| info.waiters() == 0)
-        {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    within(LONG, "a candidate", waits).await;
+    let lock = async || manager.inspect("leader:indexer").await.expect("the server");
+    until("a candidate waits", async || lock().await.is_some_and(|lock| lock.waiters() > 0)).await;
 }
 
 #[tokio::test]

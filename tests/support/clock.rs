@@ -82,6 +82,21 @@ impl From<Moment> for u64 {
     }
 }
 
+/// Waits until `condition` returns `true`, for a state that no event announces. Checks it every
+/// millisecond of tokio's clock.
+///
+/// # Panics
+///
+/// Panics if that takes longer than 60 s.
+pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let met = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(Duration::from_secs(60), what, met).await;
+}
+
 /// Runs `work` on a new thread for at most `limit` of real time, and returns its output.
 ///
 /// This limits code that may block its thread forever, which a timer of its runtime cannot detect.

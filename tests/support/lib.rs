@@ -26,6 +26,7 @@
 //! | [`filter`] | a proxy that lacks commands |
 //! | [`hostile`] | a server that replies with whatever a test specifies |
 //! | [`process`] | helper processes driven by text lines, which can be frozen and killed |
+//! | [`worker`] | the side of such a process: reads commands, reports events |
 //! | [`fleet`] | the real clients of other libraries and languages, installed once |
 //! | `talk` | text lines to and from a helper program |
 //! | [`redisson`] | a real Redisson in a Java process, driven by text lines |
@@ -68,10 +69,11 @@ pub mod stalls;
 mod talk;
 pub mod wall_clock;
 pub mod work;
+pub mod worker;
 pub mod world;
 
 pub use authority::{Authority, Identity};
-pub use clock::{Moment, thread_within, within};
+pub use clock::{Moment, thread_within, until, within};
 pub use cluster::ClusterFleet;
 pub use fleet::{Client, Fleet};
 pub use hostile::{Answer, HostileServer, Request};
