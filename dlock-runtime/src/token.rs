@@ -422,4 +422,19 @@ mod tests {
             assert!(!shown.contains(&whole[start..start + 6]), "{shown} of {whole}");
         }
     }
+
+    #[test]
+    fn jitter_is_spread_up_to_its_limit() {
+        let (jitter, longest) =
+            (Jitter::of(TokenSource::of_process(7).process()), Duration::from_millis(100));
+
+        let drawn: Vec<_> = (0..1_000).map(|_| jitter.up_to(longest)).collect();
+
+        assert!(drawn.iter().all(|time| *time <= longest));
+        for tenth in 0..10 {
+            let of_tenth = |time: &&Duration| (tenth * 10..tenth * 10 + 10).contains(&time.as_millis());
+            let count = drawn.iter().filter(of_tenth).count();
+            assert!((50..150).contains(&count), "{count} of 1,000 in tenth {tenth}");
+        }
+    }
 }

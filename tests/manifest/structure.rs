@@ -16,11 +16,10 @@ const TYPES_OF_ONE_NAME: [&str; 0] = [];
 const CYCLES: [&[&str]; 5] = [
     // A guard knows the locks of its call chain, which are guards.
     &["engine::hold_guard", "scope"],
-    // Nodes, topology, and lock commands of redis.
+    // Nodes and topology of redis.
     &[
         "backend::redis",
         "backend::redis::driver",
-        "backend::redis::encoding::redisson",
         "backend::redis::node",
         "backend::redis::node::completion_queue",
         "backend::redis::node::health",
@@ -49,6 +48,8 @@ const CYCLES: [&[&str]; 5] = [
         "manager",
         "run",
     ],
+    // An encoding has its scripts.
+    &["backend::redis::encoding", "backend::redis::encoding::scripts"],
     // A target opens connections with fallbacks, which it keeps.
     &["backend::redis::transport::command_fallbacks", "backend::redis::transport::connect_target"],
     // The state machine of one key.

@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
-use crate::backend::completion::Completion;
+use crate::backend::reply_recipient::ReplyRecipient;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
 
@@ -16,7 +16,7 @@ pub(crate) struct EventEffects {
     /// Inline for the task that releases and the next one: a hand-off allocates nothing while the
     /// key is locked.
     wake: SmallVec<[Waker; 2]>,
-    answers: SmallVec<[(Completion, Reply, BootInstant); 1]>,
+    answers: SmallVec<[(ReplyRecipient, Reply, BootInstant); 1]>,
     /// The waker of a call that releases while it is polled. It is only dropped, with nothing
     /// locked: a waker may be the last reference to a task.
     discarded: Option<Waker>,
@@ -35,7 +35,7 @@ impl EventEffects {
     }
 
     /// Adds a reply that arrived at `now`.
-    pub(crate) fn answer(&mut self, to: Completion, reply: Reply, now: BootInstant) {
+    pub(crate) fn answer(&mut self, to: ReplyRecipient, reply: Reply, now: BootInstant) {
         self.answers.push((to, reply, now));
     }
 

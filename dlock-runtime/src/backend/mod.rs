@@ -29,13 +29,13 @@
 //! - Events may submit requests. The backend flushes them itself, if
 //!   [`EventEffects::has_requests`] returns `true`: an event never calls [`Backend::flush`].
 //!
-//! The contract suite in `tests/contract` runs against every backend. `PORT.md` in this folder shows
-//! how PostgreSQL and etcd would implement the port.
+//! The contract suite in `tests/contract` runs against every backend. `PORT.md` in this folder
+//! shows how PostgreSQL and etcd would implement the port.
 
-pub(crate) mod completion;
 pub(crate) mod event_effects;
 pub(crate) mod memory;
 pub(crate) mod redis;
+pub(crate) mod reply_recipient;
 pub(crate) mod store_call;
 
 use std::fmt::Debug;
@@ -45,8 +45,8 @@ use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 
-use crate::backend::completion::Completion;
 use crate::backend::event_effects::EventEffects;
+use crate::backend::reply_recipient::ReplyRecipient;
 use crate::backend::store_call::StoreOperation;
 use crate::key::Name;
 use crate::protocol::ProtocolConfig;
@@ -69,7 +69,7 @@ pub(crate) struct Request {
     /// ([`Capabilities::reports_changes`]). A renewal leaves the tracking as it is.
     pub(crate) is_tracked: bool,
     /// Receives the reply in addition to the engine.
-    pub(crate) answer: Option<Completion>,
+    pub(crate) answer: Option<ReplyRecipient>,
     /// The operation of [`Command::Call`].
     pub(crate) call: Option<Arc<dyn StoreOperation>>,
     /// The quorum operation that the reply is a vote in, if several servers vote.
@@ -95,7 +95,7 @@ impl Request {
     /// Returns `true` unless the request is a release in the background, whose caller does not
     /// wait.
     pub(crate) fn is_awaited(&self) -> bool {
-        !self.answer.as_ref().is_some_and(Completion::is_background)
+        !self.answer.as_ref().is_some_and(ReplyRecipient::is_background)
     }
 }
 

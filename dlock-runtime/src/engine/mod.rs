@@ -56,8 +56,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 
-use crate::backend::completion::Completion;
 use crate::backend::event_effects::EventEffects;
+use crate::backend::reply_recipient::ReplyRecipient;
 use crate::backend::{Backend, Capabilities, Request};
 use crate::clock::Clock;
 use crate::engine::acquisition::{AcquisitionRef, EndedAcquisition, SharedAcquisition};
@@ -409,7 +409,7 @@ impl Engine {
         let (answer, receiver) = oneshot::channel();
         let mut tasks = EventEffects::default();
         let mut effects = Effects::new(&mut tasks);
-        self.submit(Request { answer: Some(Completion::Caller(answer)), ..request }, &mut effects);
+        self.submit(Request { answer: Some(ReplyRecipient::Caller(answer)), ..request }, &mut effects);
         self.run_effects(now, &mut effects);
         receiver
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::backend::completion::{Completion, ReleasedHold};
+use crate::backend::reply_recipient::{ReleasedHold, ReplyRecipient};
 use crate::engine::acquisition::{Acquisition, SharedAcquisition};
 use crate::key::LockKey;
 use crate::protocol::command::Reply;
@@ -62,16 +62,16 @@ impl ReleaseReport<'_> {
         self,
         acquisition: &SharedAcquisition,
         limit: &BackgroundReleaseLimit,
-    ) -> (Option<Completion>, PendingRelease) {
+    ) -> (Option<ReplyRecipient>, PendingRelease) {
         match self {
             Self::None => (None, PendingRelease::Done),
             Self::Log(telemetry) if limit.try_acquire() => (
-                Some(Completion::Log(SharedAcquisition::clone(acquisition) as _, telemetry.clone())),
+                Some(ReplyRecipient::Log(SharedAcquisition::clone(acquisition) as _, telemetry.clone())),
                 PendingRelease::Logged,
             ),
             Self::Caller | Self::Log(_) => {
                 let (answer, receiver) = oneshot::channel();
-                (Some(Completion::Caller(answer)), PendingRelease::Sent(receiver))
+                (Some(ReplyRecipient::Caller(answer)), PendingRelease::Sent(receiver))
             }
         }
     }
@@ -104,8 +104,8 @@ impl BackgroundReleaseLimit {
     }
 
     /// Stops counting a release whose reply has arrived, if it was a background release.
-    pub(super) fn on_reply(&self, answer: Option<&Completion>) {
-        if answer.is_some_and(Completion::is_background) {
+    pub(super) fn on_reply(&self, answer: Option<&ReplyRecipient>) {
+        if answer.is_some_and(ReplyRecipient::is_background) {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
     }

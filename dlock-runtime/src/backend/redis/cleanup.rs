@@ -111,7 +111,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::backend::completion::Completion;
+    use crate::backend::reply_recipient::ReplyRecipient;
     use crate::protocol::command::{Failure, FailureKind};
     use crate::token::TokenSource;
 
@@ -140,7 +140,7 @@ mod tests {
         cleanup.add(vec![("k".into(), token)], Some(1)); // an enqueue without an answer, sent before the release
         let (answer, _receiver) = oneshot::channel();
         let release = Request {
-            answer: Some(Completion::Caller(answer)),
+            answer: Some(ReplyRecipient::Caller(answer)),
             ..Request::new("k".into(), token, Command::Release)
         };
         let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"));

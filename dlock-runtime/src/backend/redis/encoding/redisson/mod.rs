@@ -27,7 +27,7 @@ use crate::bounds::LAST_FENCE_OF_REDISSON;
 use crate::protocol::command::{Command, RecordInfo, Reply};
 use crate::token::Token;
 
-pub(in crate::backend::redis) use self::names::channel;
+pub(crate) use self::names::channel;
 
 /// A Java thread needs 1 to 2 ms from a message to its next try. Without this delay, dlock would
 /// always win.

@@ -4,7 +4,7 @@
 //! another slot than the lock.
 
 /// Returns the channel that notifies the waiters of `lock` of a release.
-pub(in crate::backend::redis) fn channel(lock: &str) -> String {
+pub(crate) fn channel(lock: &str) -> String {
     of_lock("redisson_lock__channel", lock)
 }
 

@@ -1,4 +1,4 @@
-//! [`Completion`], the recipient of a reply in addition to the protocol.
+//! [`ReplyRecipient`], the recipient of a reply in addition to the protocol.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::telemetry::CallSpan;
 ///
 /// It travels with the request, so that it is completed even if the engine has been dropped.
 #[derive(Debug)]
-pub(crate) enum Completion {
+pub(crate) enum ReplyRecipient {
     /// A task that waits for it.
     Caller(oneshot::Sender<Reply>),
     /// The log of the call that released this lock in the background.
@@ -30,7 +30,7 @@ pub(crate) trait ReleasedHold: Debug + Send + Sync {
     fn held_for(&self, now: BootInstant) -> Duration;
 }
 
-impl Completion {
+impl ReplyRecipient {
     /// Returns `true` if no task waits for the reply.
     pub(crate) fn is_background(&self) -> bool {
         matches!(self, Self::Log(..))
