@@ -199,6 +199,16 @@ impl Calendar {
         }
     }
 
+    /// Returns the longest time for which a run that starts at its instant may block the next one
+    /// without that one being skipped, which may start early. `None` for a cron expression.
+    #[must_use]
+    pub fn longest_min_hold(&self) -> Option<Duration> {
+        match self.form {
+            Form::Every(period) => Some(Duration::from_millis(period - early(period))),
+            Form::Cron { .. } => None,
+        }
+    }
+
     /// Returns the distance between the two instants around `now`; the longest period if there are
     /// no two.
     #[must_use]

@@ -181,6 +181,18 @@ fn calls_near_an_instant_belong_to_it() {
 }
 
 #[test]
+fn a_min_hold_ends_before_the_next_instant_can_be_early() {
+    let longest = |period: u64| {
+        let calendar = Calendar::every(Duration::from_secs(period)).expect("a valid period");
+        calendar.longest_min_hold()
+    };
+
+    assert_eq!(longest(1), Some(Duration::from_millis(500)));
+    assert_eq!(longest(300), Some(Duration::from_secs(290)));
+    assert_eq!(Calendar::cron("0 2 * * *").expect("valid").longest_min_hold(), None);
+}
+
+#[test]
 fn missed_instants_are_counted_and_the_latest_returned() {
     let every = Calendar::every(Duration::from_secs(10)).expect("a period");
     assert_eq!(every.between(10_000, 1_020_000, 3, 10_000), (vec![990_000, 1_000_000, 1_010_000], 100));

@@ -15,7 +15,9 @@ pub(crate) async fn run(url: &str, name: &str, action: JobAction) -> Result<Exit
     let job = manager.job(name);
     let shown = name.escape_debug();
     let Some(status) = job.status().await? else {
-        say(&format!("`{shown}` has no record; {TYPED_SO}\n"));
+        say(&format!(
+            "`{shown}` has no record: no runner has started with it, and no call has asked for a tick; {TYPED_SO}\n"
+        ));
         return Ok(ExitCode::FAILURE);
     };
     match action {

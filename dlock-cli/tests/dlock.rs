@@ -229,6 +229,9 @@ async fn a_job_is_shown_paused_and_requested() {
     let url = patient(&server);
     let of_job = |action: &str| dlock(&["jobs", action, &url, "nightly"]);
     assert_eq!(of_job("get").0, 1, "there is no record");
+    let (code, text) = of_job("run");
+    assert!(code == 1 && text.contains("`nightly` has no record: no runner"), "{code}: {text}");
+    assert_eq!(of_job("get").0, 1, "a request of an unknown job creates no record");
     let manager = LockManager::connect(&url).await.expect("the server takes managers");
     let daily = dlock_runtime::scheduled::Schedule::cron("0 2 * * *").expect("valid");
     let fail = async |_| Err::<(), _>(dlock_runtime::LockKey::new("").expect_err("it is empty").into());

@@ -60,6 +60,12 @@ impl Vocabulary {
         hints.clone().find(|(names, ..)| names.contains(&&*plain)).map(|(.., hint)| *hint)
     }
 
+    /// Returns the parameter that was probably meant by an unknown name.
+    #[cfg(feature = "scheduled")]
+    pub(crate) fn meant(&self, name: &str) -> Option<&'static str> {
+        self.canonical_name(name).or_else(|| names::nearest(name, self.parameters.iter().copied()))
+    }
+
     /// Returns the error for an unknown parameter, with a suggestion.
     pub(crate) fn unknown(&self, name: &str) -> String {
         if let Some((_, meanings)) = self.ambiguous.iter().find(|(ambiguous, _)| *ambiguous == name) {

@@ -211,6 +211,16 @@ pub enum Error {
         problem: Arc<str>,
     },
 
+    /// An operator names a job that has no record: no runner and no call has used that name.
+    #[error(
+        "job `{key}` is unknown: no runner has started with it, and no call has asked for its tick; check the name and the namespace"
+    )]
+    #[non_exhaustive]
+    UnknownJob {
+        /// The key of the job, which is `job:` and its name.
+        key: LockKey,
+    },
+
     /// A URL or an option is invalid.
     #[error("invalid lock configuration: {part}: {problem}")]
     #[non_exhaustive]
@@ -298,6 +308,7 @@ impl Error {
             | Self::KeyReused { key }
             | Self::OutcomeUnknown { key, .. }
             | Self::ResultNotStored { key, .. }
+            | Self::UnknownJob { key }
             | Self::Undecodable { key, .. } => Some(key),
             Self::Unavailable { key, .. } | Self::Shutdown { key } => key.as_ref(),
             Self::NotInstalled {} | Self::InvalidKey { .. } | Self::Config { .. } => None,
@@ -308,11 +319,12 @@ impl Error {
     ///
     /// It is 409 for contention and for a call in progress, 422 for an idempotency key that was
     /// used for another call, 503 if the server is unavailable or the manager is shut down, 400 for
-    /// an invalid key, and 500 for all other errors.
+    /// an invalid key, 404 for an unknown job, and 500 for all other errors.
     #[must_use]
     pub fn http_status(&self) -> u16 {
         match self {
             Self::Contended { .. } | Self::InProgress { .. } => 409,
+            Self::UnknownJob { .. } => 404,
             Self::KeyReused { .. } => 422,
             Self::Unavailable { .. } | Self::Shutdown { .. } => 503,
             Self::InvalidKey { .. } => 400,
@@ -325,8 +337,8 @@ impl Error {
     /// It is 10 `ABORTED` for contention and for a call in progress, 14 `UNAVAILABLE` if the server
     /// is unavailable or the manager is shut down, 3 `INVALID_ARGUMENT` for an invalid key and for
     /// an idempotency key that was used for another call, 2 `UNKNOWN` if the outcome of an earlier
-    /// call is unknown, 15 `DATA_LOSS` if its result is not stored, and 13 `INTERNAL` for all other
-    /// errors.
+    /// call is unknown, 15 `DATA_LOSS` if its result is not stored, 5 `NOT_FOUND` for an unknown job,
+    /// and 13 `INTERNAL` for all other errors.
     #[must_use]
     pub fn grpc_code(&self) -> i32 {
         match self {
@@ -335,6 +347,7 @@ impl Error {
             Self::InvalidKey { .. } | Self::KeyReused { .. } => 3,
             Self::OutcomeUnknown { .. } => 2,
             Self::ResultNotStored { .. } => 15,
+            Self::UnknownJob { .. } => 5,
             _ => 13,
         }
     }
@@ -394,6 +407,7 @@ impl Error {
     pub fn client_message(&self) -> &'static str {
         match self.http_status() {
             400 => "a value in the request is empty or cannot be used",
+            404 => "there is no such job",
             409 => "another request is working on this: try again in a moment",
             422 => "the idempotency key was used for another request: use a new key",
             503 => "the service cannot do this right now: try again in a moment",
@@ -430,6 +444,7 @@ impl std::fmt::Debug for Error {
             Self::KeyReused { .. } => "KeyReused",
             Self::OutcomeUnknown { .. } => "OutcomeUnknown",
             Self::ResultNotStored { .. } => "ResultNotStored",
+            Self::UnknownJob { .. } => "UnknownJob",
             Self::Undecodable { .. } => "Undecodable",
         };
         write!(f, "{variant}: {self}")

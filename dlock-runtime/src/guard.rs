@@ -274,6 +274,10 @@ impl fmt::Debug for LockGuard {
 pub struct FencingToken(u64);
 
 impl FencingToken {
+    pub(crate) const fn new(token: u64) -> Self {
+        Self(token)
+    }
+
     /// Returns the token as a number.
     #[must_use]
     pub const fn get(self) -> u64 {

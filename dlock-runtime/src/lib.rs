@@ -201,7 +201,7 @@ pub use guard::{FencingToken, LockGuard};
 pub use idempotent::Idempotent;
 pub use key::{FieldWriter, IntoLockKey, InvalidKey, KeyBuilder, KeyPart, LockKey, PartWriter, Written};
 pub use layout::{Layout, Publish};
-pub use leader::{LeaderWatch, Leadership, Term};
+pub use leader::{CurrentLeader, LeaderWatch, Leadership, Term};
 pub use lock::Lock;
 pub use lock_info::LockInfo;
 pub use manager::LockManager;

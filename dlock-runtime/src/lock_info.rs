@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::guard::FencingToken;
 use crate::protocol::command::RecordInfo;
 use crate::token::ProcessId;
 
@@ -16,15 +17,18 @@ pub struct LockInfo {
     kept: bool,
     remaining: Option<Duration>,
     waiters: usize,
+    fencing_token: Option<FencingToken>,
 }
 
 impl LockInfo {
     /// Describes what the server has reported. `kept`: the manager `us` keeps the lock after its
     /// hold has ended.
     pub(crate) fn new(sight: RecordInfo, us: ProcessId, kept: bool) -> Self {
-        let RecordInfo { holder, waiters, ttl } = sight;
+        let RecordInfo { holder, waiters, ttl, fence } = sight;
         let ours = holder == Some(us);
-        Self { holder: holder.map(ProcessId::shown), ours, kept: ours && kept, remaining: ttl, waiters }
+        let fencing_token = fence.map(FencingToken::new);
+        let holder = holder.map(ProcessId::shown);
+        Self { holder, ours, kept: ours && kept, remaining: ttl, waiters, fencing_token }
     }
 
     /// Returns the [ID](crate::LockManager::id) of the manager that holds the lock.
@@ -72,5 +76,15 @@ impl LockInfo {
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.waiters
+    }
+
+    /// Returns the last [fencing token](crate::LockGuard::fencing_token) that was issued for the
+    /// key, to this holder or to an earlier one.
+    ///
+    /// Returns `None` if none was issued, or the servers of a quorum disagree. A quorum disagrees
+    /// only while fewer servers than a majority know the last one, or if servers are down.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.fencing_token
     }
 }

@@ -32,6 +32,9 @@ async fn invalid_schedules_are_configuration_errors() {
             .await
             .contains("shorter than the period")
     );
+    let reaches_the_next = refusal(every(SECOND * 60).min_hold(SECOND * 51)).await;
+    assert!(reaches_the_next.contains("use at most 50s"), "{reaches_the_next}");
+    assert!(refusal(every(SECOND).min_hold(SECOND * 400 * 86_400)).await.contains("365 days"));
     assert!(refusal(every(SECOND).spread(SECOND)).await.contains("half of the period"));
     assert!(refusal(every(SECOND).lease(Duration::from_millis(99))).await.contains("lease"));
     assert!(refusal(every(SECOND).max_hold(Duration::from_millis(99))).await.contains("max_hold"));

@@ -11,6 +11,7 @@ mod clocks;
 mod crashes;
 mod deployments;
 mod forged_records;
+mod functions;
 mod known_failures;
 mod operators;
 mod overlaps;

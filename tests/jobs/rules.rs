@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use dlock_runtime::__private::JobEvents;
-use dlock_runtime::scheduled::{FailedRun, RunOutcome, Schedule, Tick};
+use dlock_runtime::scheduled::{FailedRun, Overlap, RunOutcome, Schedule, Tick};
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::resp::Reply;
 use dlock_tests::{Proxy, RedisServer};
@@ -243,6 +243,60 @@ async fn slots_of_a_caller_miss_none() {
     .await;
 }
 
+/// Two callers compute the slot of one event some milliseconds apart.
+#[tokio::test]
+async fn slots_within_the_min_hold_of_a_run_do_not_start() {
+    on_each_store(async |a, b| {
+        let schedule = daily().min_hold(Duration::from_millis(600));
+        let now = SystemTime::now();
+        let run = async |manager: &LockManager, millis: u64, schedule: &Schedule| {
+            let slot = now + Duration::from_millis(millis);
+            let body = async |tick: Tick| Ok::<_, Error>(tick.attempt());
+            manager.job("import").run_slot(slot, schedule, body).await.expect("a store")
+        };
+
+        assert_eq!(run(&a, 0, &schedule).await, Some(1));
+        assert_eq!(run(&b, 3, &schedule).await, None, "the same event");
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        assert_eq!(run(&b, 3, &schedule).await, None, "it was skipped");
+        assert_eq!(run(&b, 700, &schedule).await, Some(1));
+
+        let waits = schedule.clone().overlap(Overlap::QueueOne);
+        let started = std::time::Instant::now();
+        assert_eq!(run(&a, 703, &waits).await, Some(1));
+        assert!(started.elapsed() >= Duration::from_millis(500), "{:?}", started.elapsed());
+        assert_eq!(run(&b, 704, &daily()).await, Some(1), "a schedule without a `min_hold`");
+        assert_eq!(a.job("import").status().await.expect("a store").expect("it is known").skips, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_failed_tick_may_run_again_within_its_min_hold() {
+    on_each_store(async |a, _| {
+        let schedule = daily().min_hold(60 * SECOND).on_error(FailedRun::Retry(1));
+        let failed = a.job("report").run(&schedule, async |_| Err::<(), _>(Error::from(invalid()))).await;
+
+        assert!(failed.is_err());
+        assert_eq!(run(&a, "report", &schedule).await.map(|tick| tick.attempt()), Some(2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_unknown_job_cannot_be_requested() {
+    on_each_store(async |a, b| {
+        let job = a.job("report");
+        assert!(matches!(job.run_now().await, Err(Error::UnknownJob { .. })));
+        assert_eq!(job.status().await.expect("a store"), None, "it creates no record");
+
+        assert!(run(&b, "report", &daily()).await.is_some());
+        job.run_now().await.expect("it is known");
+        assert!(job.status().await.expect("a store").expect("it is known").is_requested);
+    })
+    .await;
+}
+
 /// Returns the key of the only record, which is the only hash.
 pub(super) fn record_of(server: &RedisServer) -> String {
     let Reply::List(keys) = server.call(&["KEYS", "*##job"]) else { panic!("a list of keys") };
@@ -265,7 +319,7 @@ async fn commands_of_operators_never_shorten_the_life_of_a_record() {
     let three_periods = life_of_record(&server);
     assert!(three_periods > 80 * DAY, "{three_periods:?}");
 
-    job.run_now().await.expect("a store");
+    job.run_now().await.expect("it is known");
     job.resume().await.expect("a store");
     assert!(life_of_record(&server) > 80 * DAY, "after a request");
     job.pause().await.expect("a store");

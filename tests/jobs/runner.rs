@@ -222,7 +222,8 @@ async fn a_runner_starts_again_until_the_server_replies() {
     };
     let (a, b) = (connect().await, connect().await);
     let schedule = every(Duration::from_secs(86_400)).lease(Duration::from_secs(3_600));
-    b.job("report").run_now().await.expect("a store");
+    b.job("report").pause().await.expect("a store"); // an unknown job cannot be requested
+    b.job("report").run_now().await.expect("it is known");
     server.pause();
     let runner = Jobs::new(a).add("report", schedule, async |_| Ok::<_, Error>(()));
     let running = tokio::spawn(runner.run_until(std::future::pending()));

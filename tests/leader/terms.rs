@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock_runtime::{Error, LockManager, Term};
+use dlock_runtime::{CurrentLeader, Error, LeaderWatch, LockManager, Term};
 use dlock_tests::{Proxy, QuorumFleet, RedisServer, within};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::LONG;
+
+/// The lease of the leaders that [`lead`] starts.
+const LEASE: Duration = Duration::from_secs(5);
 
 /// Two managers of one store in memory.
 async fn two_managers(store: &str) -> (LockManager, LockManager) {
@@ -20,7 +24,7 @@ async fn two_managers(store: &str) -> (LockManager, LockManager) {
 /// Leads `name` in a task. Each term is reported with its number, and lasts until it is ended.
 fn lead(manager: &LockManager, name: &'static str) -> mpsc::UnboundedReceiver<u64> {
     let (send, terms) = mpsc::unbounded_channel();
-    let leadership = manager.leader(name).lease(Duration::from_secs(5));
+    let leadership = manager.leader(name).lease(LEASE);
     tokio::spawn(async move {
         let body = async |term: Term| {
             let _ = send.send(term.number().get());
@@ -35,6 +39,18 @@ async fn next(terms: &mut mpsc::UnboundedReceiver<u64>) -> u64 {
     within(LONG, "the next term", terms.recv()).await.expect("it leads")
 }
 
+/// Waits for the next report of a watch.
+async fn report(watch: &mut LeaderWatch) -> Option<CurrentLeader> {
+    within(LONG, "a report", watch.next()).await.expect("it can be inspected")
+}
+
+/// Checks that a watch reports this manager and this term.
+async fn assert_reports(watch: &mut LeaderWatch, manager: &LockManager, term: u64) {
+    let leader = report(watch).await.expect("one leads");
+    let number = leader.term.map(|term| term.get());
+    assert_eq!((leader.manager, number), (manager.id(), Some(term)));
+}
+
 #[tokio::test]
 async fn a_resignation_hands_over_to_another_process() {
     let (a, b) = two_managers("resigns").await;
@@ -42,19 +58,17 @@ async fn a_resignation_hands_over_to_another_process() {
     let first = next(&mut terms_of_a).await;
     let mut terms_of_b = lead(&b, "indexer");
     let mut watch = b.leader("indexer").watch();
-    assert_eq!(watch.next().await.expect("it can be inspected"), Some(a.id()));
+    assert_reports(&mut watch, &a, first).await;
     assert!(a.leader("indexer").is_leader() && !b.leader("indexer").is_leader());
     // The candidate waits in the queue of the lock.
-    while a.inspect("leader:indexer").await.expect("a store").is_none_or(|info| info.waiters() == 0) {
-        tokio::task::yield_now().await;
-    }
+    until_a_candidate_waits(&a).await;
 
     a.leader("indexer").resign().await.expect("a valid name");
     let second = next(&mut terms_of_b).await;
 
     assert!(second > first, "{second} after {first}");
     assert!(!a.leader("indexer").is_leader() && b.leader("indexer").is_leader());
-    assert_eq!(within(LONG, "the new leader", watch.next()).await.expect("a store"), Some(b.id()));
+    assert_reports(&mut watch, &b, second).await;
 }
 
 #[tokio::test]
@@ -159,6 +173,84 @@ async fn a_quorum_elects_leaders() {
     a.leader("indexer").resign().await.expect("a valid name");
 
     assert!(next(&mut terms_of_b).await > first);
+}
+
+/// The servers issue numbers of their own, of which a majority knows one.
+#[tokio::test]
+async fn a_watch_reports_the_terms_of_a_quorum() {
+    let quorum = QuorumFleet::start(3).await;
+    let (a, b) = (quorum.manager("").await, quorum.manager("").await);
+    let mut watch = b.leader("indexer").watch();
+    assert_eq!(report(&mut watch).await, None, "no process leads");
+    let first = next(&mut lead(&a, "indexer")).await;
+    let mut terms_of_b = lead(&b, "indexer");
+    assert_reports(&mut watch, &a, first).await;
+
+    a.leader("indexer").resign().await.expect("a valid name");
+
+    let second = next(&mut terms_of_b).await;
+    assert_reports(&mut watch, &b, second).await;
+}
+
+#[tokio::test]
+async fn a_watch_reports_each_term_of_a_leader() {
+    let server = RedisServer::start();
+    let connect = async || LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let (a, b) = (connect().await, connect().await);
+    let mut watch = b.leader("indexer").watch();
+    assert_eq!(report(&mut watch).await, None, "no process leads");
+    let mut terms = lead(&a, "indexer");
+    let first = next(&mut terms).await;
+    assert_reports(&mut watch, &a, first).await;
+
+    assert!(b.force_release("leader:indexer").await.expect("a store"));
+    let second = next(&mut terms).await;
+
+    assert!(second > first, "{second} after {first}");
+    assert_reports(&mut watch, &a, second).await;
+    let info = b.inspect("leader:indexer").await.expect("a store").expect("it is held");
+    assert_eq!(info.fencing_token().map(|token| token.get()), Some(second));
+}
+
+/// A lease is 5 s, and the backoff after a short term 100 ms.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_resigned_pauses_for_a_lease_if_another_leads() {
+    let (a, b) = two_managers("pauses").await;
+    let mut terms_of_a = lead(&a, "indexer");
+    next(&mut terms_of_a).await;
+    let mut terms_of_b = lead(&b, "indexer");
+    until_a_candidate_waits(&a).await;
+    let resigned = Instant::now();
+    a.leader("indexer").resign().await.expect("a valid name");
+    next(&mut terms_of_b).await;
+
+    // The lock is free from here on, and `a` is still pausing.
+    b.shutdown(Duration::ZERO).await;
+    next(&mut terms_of_a).await;
+
+    let paused = resigned.elapsed();
+    assert!((LEASE..LEASE + Duration::from_millis(200)).contains(&paused), "{paused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_resigned_leads_again_soon_if_no_other_does() {
+    let (a, _) = two_managers("is-alone").await;
+    let mut terms = lead(&a, "indexer");
+    next(&mut terms).await;
+    let resigned = Instant::now();
+
+    a.leader("indexer").resign().await.expect("a valid name");
+    next(&mut terms).await;
+
+    let paused = resigned.elapsed();
+    assert!(paused < Duration::from_millis(300), "{paused:?}");
+}
+
+/// Waits until a candidate is in the queue of the lock.
+async fn until_a_candidate_waits(manager: &LockManager) {
+    while manager.inspect("leader:indexer").await.expect("a store").is_none_or(|info| info.waiters() == 0) {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

@@ -18,13 +18,23 @@ async fn template_as_name(id: u64) -> Result<Option<()>, Error> {
     Ok(Some(()))
 }
 
-#[scheduled(name = "a", every = "5m", catch_up = all(max = 0))]
-async fn catches_up() -> Result<Option<()>, Error> {
+#[scheduled(name = "a", interval = "5m")]
+async fn foreign_name() -> Result<Option<()>, Error> {
     Ok(Some(()))
 }
 
-#[scheduled(name = "a", interval = "5m")]
-async fn foreign_name() -> Result<Option<()>, Error> {
+#[scheduled(name = "a", evry = "5m")]
+async fn misspelled_period() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(id = "a", every = "5m")]
+async fn foreign_name_of_the_name() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", namespace = "shop")]
+async fn namespace() -> Result<Option<()>, Error> {
     Ok(Some(()))
 }
 
@@ -61,6 +71,27 @@ async fn lease_beyond_max_hold() -> Result<Option<()>, Error> {
 #[scheduled(name = "a", every = "5m", tick = tick)]
 async fn hidden_argument(tick: u64) -> Result<Option<()>, Error> {
     let _ = tick;
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", guard = lease)]
+async fn hidden_lease(lease: u64) -> Result<Option<()>, Error> {
+    let _ = lease;
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", tick = run, guard = run)]
+async fn one_name_for_two() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", guard = "lease")]
+async fn guard_that_is_no_name() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", min_hold = "5m")]
+async fn min_hold_up_to_the_next_tick() -> Result<Option<()>, Error> {
     Ok(Some(()))
 }
 

@@ -1,9 +1,10 @@
-//! Forms of `#[scheduled]` that compile: instants, options, arguments, and methods.
+//! Forms of `#[scheduled]` that compile: instants, options, arguments, methods, and calls of a
+//! runner.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use dlock_runtime::scheduled::Tick;
+use dlock_runtime::scheduled::{Jobs, Tick};
 use dlock_runtime::{Error, LockManager, scheduled};
 
 const PERIOD: Duration = Duration::from_secs(5);
@@ -13,12 +14,19 @@ async fn nightly_report(recipient: &str) -> Result<Option<String>, Error> {
     Ok(Some(format!("{recipient} {}", tick.attempt())))
 }
 
-#[scheduled(name = "sync", every = "5m", overlap = skip)]
+#[scheduled(
+    name = "sync",
+    every = "5m",
+    overlap = skip,
+    catch_up = all(max = 10, window = "1h"),
+    spread = "30s",
+    min_hold = "4m",
+)]
 async fn sync() -> Result<Option<()>, Error> {
     Ok(Some(()))
 }
 
-#[scheduled(name = "poll", every = PERIOD, overlap = queue_one, on_error = done, on_crash = rerun)]
+#[scheduled(name = "poll", every = PERIOD, catch_up = all(max = 2, window = PERIOD), overlap = queue_one, on_error = done, on_crash = rerun)]
 async fn poll() -> Result<Option<u8>, Failed> {
     Err(Failed("no answer".to_owned()))
 }
@@ -30,13 +38,28 @@ async fn poll() -> Result<Option<u8>, Failed> {
     on_error = retry(3),
     on_crash = skip,
     lease = "10s",
+    min_hold = "1m",
     max_hold = "1m",
     tick = tick,
+    guard = lease,
 )]
 async fn import(fire_at: SystemTime) -> Result<Option<Tick>, Error> {
     let _ = fire_at;
+    lease.check()?;
     Ok(Some(tick))
 }
+
+/// A module of a function's name, as in `use sync::sync`: the attribute adds no item with
+/// the name of the function.
+mod latest {
+    use super::{Error, Tick, scheduled};
+
+    #[scheduled(name = "latest", every = "1h", catch_up = latest, tick = tick)]
+    pub(crate) async fn latest<T: Send>(_value: T) -> Result<Option<Tick>, Error> {
+        Ok(Some(tick))
+    }
+}
+use latest::latest;
 
 #[derive(Debug)]
 struct Failed(String);
@@ -53,12 +76,18 @@ impl fmt::Display for Failed {
     }
 }
 
+#[derive(Clone)]
 struct Service {
     locks: LockManager,
     runs: u32,
 }
 
 impl Service {
+    #[scheduled(name = "associated", every = "1s")]
+    async fn associated() -> Result<Option<()>, Error> {
+        Ok(Some(()))
+    }
+
     #[scheduled(name = "cleanup", every = "1s", manager = self.locks)]
     async fn cleanup(&mut self, (left, right): (u32, u32)) -> Result<Option<u32>, Error> {
         self.runs += left + right;
@@ -80,6 +109,17 @@ async fn main() {
     let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
     assert_eq!(import(slot).await.expect("a store").map(|tick| tick.due()), Some(slot));
     assert_eq!(import(slot).await.expect("a store"), None);
-    let mut service = Service { locks, runs: 0 };
+    let mut service = Service { locks: locks.clone(), runs: 0 };
     assert_eq!(service.cleanup((1, 2)).await.expect("a store"), Some(3));
+    let jobs = Jobs::new(locks)
+        .add_scheduled(sync)
+        .add_scheduled(poll)
+        .add_scheduled(Service::associated)
+        .add_scheduled(|| latest("a value"))
+        .add_scheduled(|| async { nightly_report(&"all".to_owned()).await })
+        .add_scheduled(move || {
+            let mut service = service.clone();
+            async move { service.cleanup((1, 2)).await }
+        });
+    jobs.run_until(async {}).await.expect("each is a job");
 }

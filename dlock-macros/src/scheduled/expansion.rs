@@ -4,14 +4,14 @@
 //! static SCHEDULE: LazyLock<Schedule> = ..;
 //! let call = { .. };                       manager, name, slot
 //! returns::<R>();                          has the span of the return type, where errors about it are shown
-//! run(call, &SCHEDULE, move |tick| async move { .. }).await
+//! run(call, &SCHEDULE, results, move |tick, lease| async move { .. }).await
 //! ```
 
-use proc_macro2::{Span, TokenStream};
-use quote::quote_spanned;
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
 
-use super::args::{JobOptions, OnCrash, Overlap, ScheduledArgs};
+use super::args::{CatchUp, JobOptions, OnCrash, Overlap, ScheduledArgs};
 use super::instants::Instants;
 use crate::function::{Function, body};
 
@@ -28,12 +28,17 @@ impl ScheduledExpansion<'_> {
         let Self { private, args, function } = self;
         let span = Span::mixed_site();
         let (call, schedule) = (self.call(), self.schedule());
-        let tick = args.options.tick.as_ref();
-        let bound = tick.map(|tick| quote_spanned!(span=> let #tick = __dlock_tick;));
-        let body = body::future(function, private, bound.as_ref());
+        let JobOptions { tick, guard, .. } = &args.options;
+        let bound_tick = tick.as_ref().map(|tick| quote_spanned!(span=> let #tick = __dlock_tick;));
+        let bound_guard = guard.as_ref().map(|guard| quote_spanned!(span=> let #guard = __dlock_lease;));
+        let bound = quote_spanned!(span=> #bound_tick #bound_guard);
+        let body = body::future(function, private, Some(&bound));
         let apart = body::taken_apart_before(function);
-        let parameter =
-            tick.map_or_else(|| quote_spanned!(span=> _), |_| quote_spanned!(span=> __dlock_tick));
+        let parameter = |is_used: bool, name: &str| {
+            if is_used { Ident::new(name, span).into_token_stream() } else { quote_spanned!(span=> _) }
+        };
+        let tick = parameter(tick.is_some(), "__dlock_tick");
+        let lease = parameter(guard.is_some(), "__dlock_lease");
         let output = &function.output;
         let at_output = span.located_at(output.span);
         let returns = quote_spanned!(at_output=> #private::scheduled::returns::<#output>());
@@ -46,7 +51,7 @@ impl ScheduledExpansion<'_> {
                 __dlock_call,
                 &__DLOCK_SCHEDULE,
                 __dlock_results,
-                move |#parameter: #private::scheduled::Tick| { #(#apart)* #body }
+                move |#tick: #private::scheduled::Tick, #lease: #private::scheduled::RunLease| { #(#apart)* #body }
             ).await
         };
         body::item(function, &statements)
@@ -79,7 +84,8 @@ impl ScheduledExpansion<'_> {
     fn schedule(&self) -> TokenStream {
         let Self { private, args, .. } = self;
         let span = Span::mixed_site();
-        let JobOptions { overlap, retries, on_crash, lease, max_hold, .. } = &args.options;
+        let JobOptions { overlap, catch_up, spread, retries, on_crash, lease, min_hold, max_hold, .. } =
+            &args.options;
         let instants = match &args.instants {
             Instants::Cron { expression, zone: None } => {
                 quote_spanned!(span=> #private::scheduled::cron(#expression))
@@ -99,12 +105,25 @@ impl ScheduledExpansion<'_> {
                 Some(quote_spanned!(span=> .overlap(#private::scheduled::Overlap::CancelPrevious)))
             }
         };
+        let catch_up = match catch_up {
+            None | Some(CatchUp::None) => None,
+            Some(CatchUp::Latest(_)) => {
+                Some(quote_spanned!(span=> .catch_up(#private::scheduled::CatchUp::Latest)))
+            }
+            Some(CatchUp::All { max, window, .. }) => {
+                Some(quote_spanned!(span=> .catch_up(#private::scheduled::CatchUp::all(#max, #window))))
+            }
+        };
+        let spread = spread.as_ref().map(|spread| quote_spanned!(span=> .spread(#spread)));
         let on_error = (*retries > 0)
             .then(|| quote_spanned!(span=> .on_error(#private::scheduled::FailedRun::Retry(#retries))));
         let on_crash = (*on_crash == OnCrash::Skip)
             .then(|| quote_spanned!(span=> .on_crash(#private::scheduled::CrashedRun::Skip)));
         let lease = lease.as_ref().map(|lease| quote_spanned!(span=> .lease(#lease)));
+        let min_hold = min_hold.as_ref().map(|min_hold| quote_spanned!(span=> .min_hold(#min_hold)));
         let max_hold = max_hold.as_ref().map(|max_hold| quote_spanned!(span=> .max_hold(#max_hold)));
-        quote_spanned!(span=> #instants #overlap #on_error #on_crash #lease #max_hold)
+        quote_spanned! {span=>
+            #instants #overlap #catch_up #spread #on_error #on_crash #lease #min_hold #max_hold
+        }
     }
 }

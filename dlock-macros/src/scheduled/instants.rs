@@ -22,6 +22,9 @@ pub(crate) enum Instants {
     Slot(Expr),
 }
 
+/// The names of the parameters that say when a job is due.
+const INSTANTS: [&str; 4] = ["cron", "tz", "every", "slot"];
+
 /// The parameters that say when a job is due.
 #[derive(Default)]
 pub(super) struct InstantsSource {
@@ -36,7 +39,7 @@ pub(super) struct InstantsSource {
 impl InstantsSource {
     /// Parses one parameter. Returns `false` if it is another one.
     pub(super) fn set(&mut self, name: &Ident, value: &Expr) -> syn::Result<bool> {
-        let is_known = ["cron", "tz", "every", "slot"].iter().any(|known| name == known);
+        let is_known = INSTANTS.iter().any(|known| name == known);
         let set = self.set_known(name, value);
         self.is_refused |= set.is_err();
         set.map(|()| is_known)
@@ -77,6 +80,11 @@ impl InstantsSource {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Records that an unknown parameter was probably meant to be `meant`.
+    pub(super) fn note_misspelled(&mut self, meant: Option<&str>) {
+        self.is_refused |= meant.is_some_and(|meant| INSTANTS.contains(&meant));
     }
 
     /// Returns the instants, unless they contradict each other or are missing.

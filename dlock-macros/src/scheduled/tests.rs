@@ -12,10 +12,14 @@ fn a_job_with_most_parameters_expands_to_this() {
             cron = "0 2 * * *",
             tz = "Europe/Berlin",
             overlap = queue_one,
+            catch_up = all(max = 10, window = "48h"),
+            spread = "1m",
             on_error = retry(3),
             on_crash = skip,
             lease = "10s",
-            tick = tick
+            min_hold = "1h",
+            tick = tick,
+            guard = lease
         ),
         quote! {
             async fn nightly_report(db: &Pool) -> Result<Option<Report>, JobError> {
@@ -30,22 +34,27 @@ fn a_job_with_most_parameters_expands_to_this() {
                 ::std::sync::LazyLock::new(|| ::dlock_runtime::__private::scheduled::cron("0 2 * * *")
                     .tz("Europe/Berlin")
                     .overlap(::dlock_runtime::__private::scheduled::Overlap::QueueOne)
+                    .catch_up(::dlock_runtime::__private::scheduled::CatchUp::all(10u32, ::core::time::Duration::new(172800u64, 0u32)))
+                    .spread(::core::time::Duration::new(60u64, 0u32))
                     .on_error(::dlock_runtime::__private::scheduled::FailedRun::Retry(3u32))
                     .on_crash(::dlock_runtime::__private::scheduled::CrashedRun::Skip)
-                    .lease(::core::time::Duration::new(10u64, 0u32)));
+                    .lease(::core::time::Duration::new(10u64, 0u32))
+                    .min_hold(::core::time::Duration::new(3600u64, 0u32)));
             let __dlock_call = { ::dlock_runtime::__private::scheduled::JobSite::new("nightly-report") };
             let __dlock_results = ::dlock_runtime::__private::scheduled::returns::<Result<Option<Report>, JobError> >();
             ::dlock_runtime::__private::scheduled::run(
                 __dlock_call,
                 &__DLOCK_SCHEDULE,
                 __dlock_results,
-                move |__dlock_tick: ::dlock_runtime::__private::scheduled::Tick| {
+                move |__dlock_tick: ::dlock_runtime::__private::scheduled::Tick,
+                    __dlock_lease: ::dlock_runtime::__private::scheduled::RunLease| {
                     async move {
                         let _ = &db;
                         if false {
                             return ::dlock_runtime::__private::never::<Result<Option<Report>, JobError> >();
                         }
                         let tick = __dlock_tick;
+                        let lease = __dlock_lease;
                         '__dlock_body: { body(db, tick).await }
                     }
                 }

@@ -1,10 +1,12 @@
 //! Parses the values that only this attribute has, each form with its error.
 
-use proc_macro2::Span;
+use proc_macro2::{Ident, Span};
 use syn::spanned::Spanned;
-use syn::{Error, Expr, ExprLit, Lit, LitStr};
+use syn::{Error, Expr, ExprAssign, ExprLit, Lit, LitStr};
 
-use super::args::{OnCrash, Overlap};
+use super::VOCABULARY;
+use super::args::{CatchUp, OnCrash, Overlap};
+use crate::arguments::values as shared;
 
 /// Parses `name`, the name of the job.
 pub(super) fn name(value: &Expr) -> syn::Result<LitStr> {
@@ -36,6 +38,66 @@ pub(super) fn overlap(value: &Expr) -> syn::Result<Overlap> {
             "`overlap` is `skip`, `queue_one` (the first tick that waits runs next) or `cancel_previous` (the active run is dropped): write `overlap = skip`, or leave it out",
         )),
     }
+}
+
+/// Parses `catch_up`.
+pub(super) fn catch_up(value: &Expr) -> syn::Result<CatchUp> {
+    match word(value).as_deref() {
+        Some("none") => return Ok(CatchUp::None),
+        Some("latest") => return Ok(CatchUp::Latest(value.span())),
+        _ => {}
+    }
+    let wrong = || {
+        Error::new(
+            value.span(),
+            "`catch_up` is `none`, `latest`, or `all(max = 10, window = \"1h\")` (the latest 10 missed ticks that were due within the last hour): write `catch_up = latest`, or leave it out",
+        )
+    };
+    let Expr::Call(call) = value else { return Err(wrong()) };
+    if word(&call.func).as_deref() != Some("all") {
+        return Err(wrong());
+    }
+    let without_bounds = || {
+        Error::new(
+            value.span(),
+            "`all` has the most ticks that run, and how long ago they were due: write `catch_up = all(max = 10, window = \"1h\")`",
+        )
+    };
+    let (mut max, mut window) = (None, None);
+    for argument in &call.args {
+        match bound(argument) {
+            Some((name, bound)) if name == "max" => max = Some(most_caught_up(bound)?),
+            Some((name, bound)) if name == "window" => {
+                window = Some(shared::stored(&VOCABULARY, "window", bound, "1h")?);
+            }
+            _ => return Err(without_bounds()),
+        }
+    }
+    match (max, window) {
+        (Some(max), Some(window)) => Ok(CatchUp::All { max, window, span: value.span() }),
+        _ => Err(without_bounds()),
+    }
+}
+
+/// Parses `name = value` inside a value.
+fn bound(argument: &Expr) -> Option<(&Ident, &Expr)> {
+    let Expr::Assign(ExprAssign { left, right, .. }) = argument else { return None };
+    let Expr::Path(name) = &**left else { return None };
+    name.path.get_ident().map(|name| (name, &**right))
+}
+
+/// Parses the `max` of `all`.
+fn most_caught_up(value: &Expr) -> syn::Result<u32> {
+    let number = match value {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse::<u32>().ok(),
+        _ => None,
+    };
+    number.filter(|number| (1..=1_000).contains(number)).ok_or_else(|| {
+        Error::new(
+            value.span(),
+            "`max` is a number of ticks from 1 to 1000: write `all(max = 10, window = \"1h\")`, or `catch_up = none` to run no missed tick",
+        )
+    })
 }
 
 /// Parses `on_error`. Returns the number of retries.

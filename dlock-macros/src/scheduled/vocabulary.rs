@@ -29,19 +29,12 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
 };
 
 const PARAMETERS: &[&str] = &[
-    "name", "cron", "tz", "every", "slot", "overlap", "on_error", "on_crash", "lease", "max_hold", "tick",
-    "manager", "crate",
+    "name", "cron", "tz", "every", "slot", "overlap", "catch_up", "spread", "on_error", "on_crash", "lease",
+    "min_hold", "max_hold", "tick", "guard", "manager", "crate",
 ];
 
 const PLANNED: &[(&str, &str)] = &[
     ("key", "the `name` identifies the job: write `name = \"nightly-report\"`"),
-    (
-        "catch_up",
-        "only a runner knows of missed ticks: write it on the `scheduled::Schedule` of `scheduled::Jobs`",
-    ),
-    ("spread", "only a runner delays ticks: write it on the `scheduled::Schedule` of `scheduled::Jobs`"),
-    ("min_hold", "a tick starts once, however short its run is, so it is not needed"),
-    ("guard", "write `tick = tick`, and check the lease with `max_hold`"),
     ("wait", "a call that does not run its tick returns `None` at once; see `overlap`"),
     ("namespace", "the job is in the namespace of its manager"),
 ];
@@ -78,6 +71,9 @@ const ALIASES: &[(&str, &str)] = &[
     ("lockatmostfor", "lease"),
     ("leasetime", "lease"),
     ("lockatleastfor", "min_hold"),
+    ("fencing", "guard"),
+    ("fencingtoken", "guard"),
+    ("lock", "guard"),
     ("activedeadlineseconds", "max_hold"),
     ("context", "tick"),
     ("client", "manager"),

@@ -24,7 +24,7 @@ use crate::engine::effects::Effects;
 use crate::fork::PerProcess;
 use crate::key::Name;
 use crate::protocol::ProtocolConfig;
-use crate::protocol::command::{Command, Failure, FailureKind, Reply, ScriptReply};
+use crate::protocol::command::{Command, Failure, FailureKind, RecordInfo, Reply, ScriptReply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::fencing;
 use crate::protocol::foreign_clients::Grant;
@@ -138,6 +138,9 @@ impl MemoryStore {
         }
         match (command, reply) {
             (Command::Fence, Reply::Owner) => self.fence(key),
+            (Command::Inspect, Reply::Info(Some(info))) => {
+                Reply::Info(Some(RecordInfo { fence: lock(&self.counters).get(key).copied(), ..info }))
+            }
             (_, reply) => reply,
         }
     }

@@ -22,6 +22,7 @@
 //! | `renewal_throttle` | the bound on renewals in flight |
 //! | `effects` | what runs once no lock is held |
 //! | `store_calls`, `call` | operations of features that are not locks: their state, and how they are sent |
+//! | `renewed_lease` | the lease of a body that runs under a record, renewed while it runs |
 
 pub(crate) mod acquire_future;
 pub(crate) mod acquisition;
@@ -34,6 +35,8 @@ pub(crate) mod interleavings;
 mod key_table;
 pub(crate) mod release_completion;
 mod renewal_throttle;
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
+pub(crate) mod renewed_lease;
 mod shard;
 #[cfg(test)]
 mod simulation;

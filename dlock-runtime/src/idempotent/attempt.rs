@@ -1,30 +1,28 @@
 //! [`Attempt`], one attempt that runs: its lease and its steps.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-use tokio::sync::Notify;
 
 use crate::backend::store_call::StoreOperation;
 use crate::config::config;
 use crate::engine::Engine;
+use crate::engine::renewed_lease::{LeaseRenewal, RenewedLease};
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, LossCause, Result};
-use crate::idempotent::operation::{RecordOperation, decode};
+use crate::idempotent::operation::{RecordOperation, decode, lease_reply};
 use crate::idempotent::options::OnCrash;
 use crate::key::{LockKey, Name};
-use crate::manager::LockManager;
 use crate::protocol::command::{Failure, FailureKind};
-use crate::protocol::deadline::{BootInstant, Deadline};
+use crate::protocol::deadline::BootInstant;
 use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply};
 use crate::protocol::idempotency::{LONGEST_RESULT, LONGEST_STEP_NAME, LONGEST_STEPS, MAX_STEPS, StepResult};
+use crate::protocol::owner_lease::OwnerTerms;
 use crate::sync::lock;
 use crate::telemetry;
 #[cfg(feature = "testing")]
 use crate::testing::crash_point::CrashPoint;
-use crate::timer::Timer;
 use crate::token::Token;
 
 /// The terms of a record: how long it is leased and stored, how large it is, and what a crash does.
@@ -38,40 +36,28 @@ pub(super) struct RecordTerms {
 }
 
 impl RecordTerms {
-    /// Returns when a body must stop whose record was extended by a request sent at `sent`.
+    /// Returns the terms of the lease of an attempt with a record.
     ///
     /// With [`OnCrash::Fail`], no other attempt starts as long as the record exists. Otherwise one
     /// may start once the lease is over.
-    fn deadline(&self, sent: BootInstant) -> BootInstant {
-        let term = if self.on_crash == OnCrash::Fail { self.ttl } else { self.lease };
-        Deadline::of_lease(sent, term).at()
+    fn owner_terms(&self) -> OwnerTerms {
+        let validity = if self.on_crash == OnCrash::Fail { self.ttl } else { self.lease };
+        OwnerTerms { lease: self.lease, validity, ends: BootInstant::NEVER }
     }
 }
 
 /// One attempt that runs.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    pub(super) manager: LockManager,
-    pub(super) key: LockKey,
-    /// The name of the record in the store.
-    pub(super) record: Name,
+    /// Without a record, it has no end.
+    pub(super) lease: Arc<RenewedLease>,
     pub(super) token: Token,
     pub(super) number: u32,
     pub(super) terms: RecordTerms,
     /// Whether there is a record; `false` if the server was unavailable at the start.
     pub(super) is_recorded: bool,
-    started: BootInstant,
-    /// When the body must stop, in nanoseconds of the engine's clock.
-    deadline: AtomicU64,
-    loss: Mutex<Option<LossCause>>,
-    lost: Notify,
     has_run: AtomicBool,
-    /// Notified when the lease need not be renewed any more.
-    renewal_ended: Arc<Notify>,
     steps: Mutex<Steps>,
-    /// Whether a test has the attempt crash.
-    #[cfg(feature = "testing")]
-    has_crashed: AtomicBool,
 }
 
 /// The steps of an attempt.
@@ -88,43 +74,52 @@ struct Steps {
 }
 
 impl Attempt {
-    /// Creates an attempt whose `begin` was sent at `sent`.
+    /// Creates an attempt whose `begin` was sent at `sent`, and starts to renew its lease.
     pub(super) fn new(
-        manager: &LockManager,
-        (key, record): (&LockKey, &Name),
+        engine: &Arc<Engine>,
+        of: (&LockKey, &Name),
         token: Token,
         terms: RecordTerms,
         sent: BootInstant,
         (number, done): (u32, BTreeMap<String, StepResult>),
     ) -> Self {
         let bytes = done.values().flatten().map(Vec::len).sum();
+        let lease = RenewedLease::new(engine, of, terms.owner_terms(), token, sent);
+        let renewal = IdempotencyEvent::Renew { token, lease: millis(terms.lease), ttl: millis(terms.ttl) };
+        let operation = Arc::new(RecordOperation(renewal));
+        lease.start_renewal(LeaseRenewal { operation, decode: lease_reply });
         Self {
-            manager: manager.clone(),
-            key: key.clone(),
-            record: Name::clone(record),
+            lease,
             token,
             number,
             terms,
             is_recorded: true,
-            started: sent,
-            deadline: AtomicU64::new(terms.deadline(sent).nanos()),
-            loss: Mutex::default(),
-            lost: Notify::new(),
             has_run: AtomicBool::new(false),
-            renewal_ended: Arc::default(),
             steps: Mutex::new(Steps { done, bytes, ..Steps::default() }),
-            #[cfg(feature = "testing")]
-            has_crashed: AtomicBool::new(false),
         }
     }
 
-    /// Returns the same attempt without a record: the server is unavailable.
-    pub(super) fn without_record(self) -> Self {
-        Self { is_recorded: false, ..self }
+    /// Creates an attempt without a record: the server is unavailable.
+    pub(super) fn without_record(engine: &Arc<Engine>, of: (&LockKey, &Name), terms: RecordTerms) -> Self {
+        let endless = OwnerTerms { lease: Duration::MAX, validity: Duration::MAX, ends: BootInstant::NEVER };
+        let token = engine.tokens.next();
+        Self {
+            lease: RenewedLease::new(engine, of, endless, token, engine.now()),
+            token,
+            number: 1,
+            terms,
+            is_recorded: false,
+            has_run: AtomicBool::new(false),
+            steps: Mutex::default(),
+        }
     }
 
     pub(super) fn engine(&self) -> &Arc<Engine> {
-        self.manager.engine()
+        &self.lease.engine
+    }
+
+    pub(super) fn key(&self) -> &LockKey {
+        &self.lease.key
     }
 
     /// Marks that the body has been started.
@@ -136,109 +131,11 @@ impl Attempt {
         self.has_run.load(Ordering::Acquire)
     }
 
-    /// Checks that the body may continue.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Lost`] if another attempt may have started, the record is gone or resolved, or the
-    /// time of a shutdown is over.
-    pub(super) fn check(&self) -> Result<()> {
-        let engine = self.engine();
-        engine.in_own_process(Some(&self.key))?;
-        if engine.calls.is_aborted() {
-            return Err(self.lost_error(LossCause::Shutdown));
-        }
-        #[cfg(feature = "testing")]
-        if self.has_crashed.load(Ordering::Acquire) {
-            return Err(self.lost_error(LossCause::Expired));
-        }
-        if !self.is_recorded {
-            return Ok(());
-        }
-        if let Some(cause) = *lock(&self.loss) {
-            return Err(self.lost_error(cause));
-        }
-        if engine.now() < self.deadline() { Ok(()) } else { Err(self.lost_error(LossCause::Expired)) }
-    }
-
-    fn deadline(&self) -> BootInstant {
-        BootInstant::from_nanos(self.deadline.load(Ordering::Acquire))
-    }
-
-    /// Waits until the deadline, as it is now. Without a record there is none.
-    async fn wait_for_deadline(&self) {
-        if !self.is_recorded {
-            return std::future::pending().await;
-        }
-        let engine = self.engine();
-        engine.backend.sleep(self.deadline().since(engine.now())).await;
-    }
-
-    /// Waits until the body must stop, and returns the error.
-    pub(super) async fn lost(&self) -> Error {
-        loop {
-            let lost = self.lost.notified();
-            if let Err(error) = self.check() {
-                return error;
-            }
-            tokio::select! {
-                () = lost => {}
-                () = self.engine().calls.aborted() => {}
-                () = self.wait_for_deadline() => {} // renewals move it
-            }
-        }
-    }
-
-    fn lost_error(&self, cause: LossCause) -> Error {
-        let held = self.engine().now().since(self.started);
-        Error::Lost { key: self.key.clone(), held, cause, completed: false }
-    }
-
-    fn mark_lost(&self, cause: LossCause) {
-        *lock(&self.loss) = Some(cause);
-        self.lost.notify_waiters();
-    }
-
     /// Sends an event about the record of this attempt.
     pub(super) async fn send(&self, event: IdempotencyEvent) -> Result<IdempotencyReply, CallFailure> {
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(event));
-        let reply = self.engine().call(&self.record, &operation).await?;
+        let reply = self.engine().call(&self.lease.record, &operation).await?;
         decode(&reply).ok_or_else(|| CallFailure::Unknown(unexpected_reply()))
-    }
-
-    /// Ends the renewal of the lease.
-    pub(super) fn end_renewal(&self) {
-        self.renewal_ended.notify_one();
-    }
-
-    /// Renews the lease from now on, until the renewal is ended or the attempt is dropped.
-    pub(super) fn start_renewal(self: &Arc<Self>) {
-        let (attempt, ended) = (Arc::downgrade(self), Arc::clone(&self.renewal_ended));
-        self.engine().backend.spawn(Box::pin(renew(attempt, ended, self.terms.lease / 3)));
-    }
-
-    /// Renews the lease once. Returns the pause before the next renewal; `None` if the record is
-    /// not this attempt's any more.
-    async fn renew_once(&self) -> Option<Duration> {
-        let RecordTerms { lease, ttl, .. } = self.terms;
-        let (sent, token) = (self.engine().now(), self.token);
-        let renewed = self.send(IdempotencyEvent::Renew { token, lease: millis(lease), ttl: millis(ttl) });
-        match renewed.await {
-            Ok(IdempotencyReply::Done) => {
-                self.deadline.fetch_max(self.terms.deadline(sent).nanos(), Ordering::AcqRel);
-                Some(lease / 3)
-            }
-            Ok(_) => {
-                self.mark_lost(LossCause::NotOwner);
-                None
-            }
-            Err(_) => {
-                if self.check().is_err() {
-                    self.lost.notify_waiters();
-                }
-                Some((lease / 12).min(LONGEST_RENEWAL_PAUSE))
-            }
-        }
     }
 
     /// Ends the attempt at `point` as a crash does, if a test wants that.
@@ -248,14 +145,13 @@ impl Attempt {
     /// [`Error::Lost`] if the attempt has crashed.
     #[cfg(feature = "testing")]
     pub(super) async fn crash_at(&self, point: CrashPoint) -> Result<()> {
-        if !self.engine().backend.takes_crash(&self.record, &point) {
+        if !self.engine().backend.takes_crash(&self.lease.record, &point) {
             return Ok(());
         }
-        self.has_crashed.store(true, Ordering::Release);
-        self.lost.notify_waiters();
+        let lost = self.lease.lose(LossCause::Expired);
         // The lease is over at once, so that the test need not wait.
         let _ = self.send(IdempotencyEvent::EndLease { token: self.token }).await;
-        Err(self.lost_error(LossCause::Expired))
+        Err(lost)
     }
 
     /// Begins a step. Returns its stored result, if an earlier attempt has completed it.
@@ -263,9 +159,9 @@ impl Attempt {
     /// # Errors
     ///
     /// [`Error::ResultNotStored`] if the result was not stored; [`Error::Config`] if the name is
-    /// too long or used twice, or if there are too many steps; as [`check`](Self::check).
+    /// too long or used twice, or if there are too many steps; as [`RenewedLease::check`].
     pub(super) fn begin_step(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        self.check()?;
+        self.lease.check()?;
         let mut steps = lock(&self.steps);
         if name.is_empty() || name.len() > LONGEST_STEP_NAME {
             let problem =
@@ -278,7 +174,7 @@ impl Attempt {
         }
         match steps.done.get(name) {
             Some(Some(result)) => Ok(Some(result.clone())),
-            Some(None) => Err(Error::ResultNotStored { key: self.key.clone(), step: Some(name.into()) }),
+            Some(None) => Err(Error::ResultNotStored { key: self.key().clone(), step: Some(name.into()) }),
             None if steps.done.len() >= MAX_STEPS => {
                 Err(config("step", format!("a record has at most {MAX_STEPS} steps")))
             }
@@ -308,7 +204,7 @@ impl Attempt {
             result
         };
         if result.is_none() {
-            telemetry::idempotent_result_not_stored(&self.key, Some(name));
+            telemetry::idempotent_result_not_stored(self.key(), Some(name));
         }
         let event = self.step_event(name.to_owned(), result);
         match self.send(event.clone()).await {
@@ -316,10 +212,7 @@ impl Attempt {
                 lock(&self.steps).unconfirmed.retain(|unconfirmed| unconfirmed != name);
                 Ok(())
             }
-            Ok(_) => {
-                self.mark_lost(LossCause::NotOwner);
-                Err(self.lost_error(LossCause::NotOwner))
-            }
+            Ok(_) => Err(self.lease.lose(LossCause::NotOwner)),
             Err(_) => {
                 self.send_in_background(event, |_| {});
                 Ok(())
@@ -346,7 +239,7 @@ impl Attempt {
         events: Vec<IdempotencyEvent>,
         on_end: impl FnOnce(Option<IdempotencyReply>) + Send + 'static,
     ) {
-        let record = Name::clone(&self.record);
+        let record = Name::clone(&self.lease.record);
         send_in_order(self.engine(), record, events.into(), self.terms.ttl, Box::new(on_end));
     }
 
@@ -357,7 +250,7 @@ impl Attempt {
         event: IdempotencyEvent,
         on_end: impl FnOnce(Option<IdempotencyReply>) + Send + 'static,
     ) {
-        let (record, operation) = (Name::clone(&self.record), Arc::new(RecordOperation(event)));
+        let (record, operation) = (Name::clone(&self.lease.record), Arc::new(RecordOperation(event)));
         self.engine().call_in_background(record, operation, self.terms.ttl, |reply| {
             on_end(reply.as_ref().and_then(decode));
         });
@@ -390,26 +283,7 @@ pub(super) fn unexpected_reply() -> Failure {
     Failure::new(FailureKind::Passing, "the server gave an unexpected reply")
 }
 
-/// Renews the lease of `attempt`. Holds nothing alive while it sleeps.
-async fn renew(attempt: Weak<Attempt>, ended: Arc<Notify>, mut pause: Duration) {
-    loop {
-        tokio::select! {
-            biased;
-            () = ended.notified() => return,
-            () = Timer::new(pause) => {}
-        }
-        let Some(attempt) = attempt.upgrade() else { return };
-        match attempt.renew_once().await {
-            Some(next) => pause = next,
-            None => return,
-        }
-    }
-}
-
 /// Returns a duration in whole milliseconds.
 pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
-
-/// The longest pause between renewals without a reply.
-const LONGEST_RENEWAL_PAUSE: Duration = Duration::from_secs(1);

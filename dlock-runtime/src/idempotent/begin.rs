@@ -1,6 +1,5 @@
 //! How a call starts, replays, waits, or is rejected.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,7 +140,7 @@ impl PendingCall {
             Ok(reply) => match decode(&reply) {
                 Some(IdempotencyReply::Started { attempt, steps }) => {
                     let of = (&self.key, &self.record);
-                    let attempt = Attempt::new(&self.manager, of, token, self.terms, sent, (attempt, steps));
+                    let attempt = Attempt::new(engine, of, token, self.terms, sent, (attempt, steps));
                     undo.disarm();
                     Ok(Asked::Started(Box::new(Execution::new(attempt, self.identity.clone()))))
                 }
@@ -191,11 +190,9 @@ impl PendingCall {
 
     /// Returns an execution without a record: the server is unavailable.
     fn without_record(&self) -> Execution {
-        let engine = self.manager.engine();
-        let (token, sent) = (engine.tokens.next(), engine.now());
         let of = (&self.key, &self.record);
-        let attempt = Attempt::new(&self.manager, of, token, self.terms, sent, (1, BTreeMap::new()));
-        Execution::new(attempt.without_record(), self.identity.clone())
+        let attempt = Attempt::without_record(self.manager.engine(), of, self.terms);
+        Execution::new(attempt, self.identity.clone())
     }
 }
 

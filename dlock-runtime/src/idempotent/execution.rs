@@ -1,9 +1,7 @@
 //! [`Execution`]: runs the body of an attempt, and stores its result.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::Future;
 use std::sync::Arc;
-use std::task::Poll;
 
 use tracing::Instrument as _;
 
@@ -39,12 +37,8 @@ pub(super) struct Execution {
 }
 
 impl Execution {
-    /// Starts to renew the lease of `attempt`.
     pub(super) fn new(attempt: Attempt, identity: CallIdentity) -> Self {
         let attempt = Arc::new(attempt);
-        if attempt.is_recorded {
-            attempt.start_renewal();
-        }
         let active = attempt.engine().active_call();
         let is_ended = !attempt.is_recorded;
         Self { attempt, identity, turn: None, ending: None, is_ended, _active: active }
@@ -67,10 +61,12 @@ impl Execution {
         Fut: Future<Output = (Completion, V)>,
     {
         // A body that is refused before it starts has not run.
-        self.attempt.check().inspect_err(|error| report_loss(&self.attempt, error))?;
+        let report_loss = |error: &Error| report_loss(self.attempt.key(), error);
+        self.attempt.lease.check().inspect_err(report_loss)?;
         self.attempt.mark_run();
         let body = body(IdempotentRecord::new(&self.attempt));
-        let (completion, value) = run_while_valid(&self.attempt, body).await?;
+        let ran = self.attempt.lease.run_while_valid(body).await;
+        let (completion, value) = ran.inspect_err(report_loss)?;
         #[cfg(feature = "testing")]
         self.attempt.crash_at(CrashPoint::BeforeResult).await?;
         self.finish(completion).await;
@@ -81,7 +77,7 @@ impl Execution {
 
     /// Ends the attempt. Without a reply, its end is stored in the background.
     async fn finish(&mut self, completion: Completion) {
-        self.attempt.end_renewal();
+        self.attempt.lease.end();
         if self.is_ended {
             return; // there is no record
         }
@@ -96,7 +92,7 @@ impl Execution {
                     turn.settle(IdempotencyReply::Completed { identity: self.identity.clone(), result });
                 }
             }
-            (Ok(reply), event) => report_end(&self.attempt.key, &event, Some(&reply)),
+            (Ok(reply), event) => report_end(self.attempt.key(), &event, Some(&reply)),
             (Err(_), event) => self.finish_in_background(event),
         }
     }
@@ -133,14 +129,14 @@ impl Execution {
             Completion::Forget => return IdempotencyEvent::Forget { token, has_run: true, ttl },
         };
         if result == StoredResult::NotStored {
-            telemetry::idempotent_result_not_stored(&self.attempt.key, None);
+            telemetry::idempotent_result_not_stored(self.attempt.key(), None);
         }
         IdempotencyEvent::Complete { token, result, ttl }
     }
 
     fn finish_in_background(&self, event: IdempotencyEvent) {
-        telemetry::idempotent_end_pending(&self.attempt.key);
-        let key = self.attempt.key.clone();
+        telemetry::idempotent_end_pending(self.attempt.key());
+        let key = self.attempt.key().clone();
         let mut events = self.steps_before(&event);
         events.push(event.clone());
         self.attempt.send_in_order(events, move |reply| report_end(&key, &event, reply.as_ref()));
@@ -149,7 +145,7 @@ impl Execution {
 
 impl Drop for Execution {
     fn drop(&mut self) {
-        self.attempt.end_renewal();
+        self.attempt.lease.end();
         if self.is_ended || self.attempt.engine().is_forked() {
             return;
         }
@@ -178,26 +174,10 @@ fn report_end(key: &LockKey, event: &IdempotencyEvent, reply: Option<&Idempotenc
     }
 }
 
-/// Runs `body` as long as no other attempt may start. Then drops it.
-async fn run_while_valid<B: Future>(attempt: &Attempt, body: B) -> Result<B::Output> {
-    let (mut body, mut lost) = (pin!(body), pin!(attempt.lost()));
-    let result = poll_fn(|cx| {
-        if let Err(error) = attempt.check() {
-            return Poll::Ready(Err(error));
-        }
-        if let Poll::Ready(output) = body.as_mut().poll(cx) {
-            return Poll::Ready(Ok(output));
-        }
-        lost.as_mut().poll(cx).map(Err)
-    })
-    .await;
-    result.inspect_err(|error| report_loss(attempt, error))
-}
-
 /// Reports that a body was dropped, or did not start, because it may not run.
-fn report_loss(attempt: &Attempt, error: &Error) {
+fn report_loss(key: &LockKey, error: &Error) {
     if let Error::Lost { cause, held, .. } = error {
-        telemetry::guard_lost(&attempt.key, (*cause, *held));
+        telemetry::guard_lost(key, (*cause, *held));
     }
 }
 

@@ -29,7 +29,7 @@ impl IdempotentRecord {
     /// Returns the idempotency key.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        &self.attempt.key
+        self.attempt.key()
     }
 
     /// Returns the number of this attempt, from 1.
@@ -58,7 +58,7 @@ impl IdempotentRecord {
     /// another attempt start; with [`OnCrash::Fail`](crate::idempotent::OnCrash::Fail), if the
     /// `ttl` is over; if the record was deleted, or an operator has resolved it.
     pub fn check(&self) -> Result<()> {
-        self.attempt.check()
+        self.attempt.lease.check()
     }
 
     /// Returns the idempotency key for the call that a step makes, such as to a payment provider.
@@ -67,7 +67,7 @@ impl IdempotentRecord {
     /// library. So the provider recognizes a call that is made again after a crash.
     #[must_use]
     pub fn child_key(&self, step: &str) -> String {
-        child_key(self.attempt.key.full_name(), step)
+        child_key(self.attempt.key().full_name(), step)
     }
 
     /// Runs a step, or returns its stored result.
@@ -104,7 +104,7 @@ impl IdempotentRecord {
         Fut: Future<Output = Result<T, E>>,
     {
         if let Some(stored) = self.attempt.begin_step(name)? {
-            return Ok(decoded(&stored, &self.attempt.key)?);
+            return Ok(decoded(&stored, self.attempt.key())?);
         }
         let value = body().await?;
         self.attempt.store_step(name, serde_json::to_vec(&value).ok()).await?;

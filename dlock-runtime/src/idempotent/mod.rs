@@ -15,7 +15,8 @@
 //! operation           the operations on a record: a script for Redis, a pure rule for memory
 //! ```
 //!
-//! The rules of a record are in `protocol::idempotency`.
+//! The rules of a record are in `protocol::idempotency`, and the lease of an attempt is in
+//! `engine::renewed_lease`.
 
 mod attempt;
 mod begin;

@@ -13,10 +13,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
+use crate::error::LossCause;
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply, RecordSnapshot};
 use crate::protocol::idempotency::{
     self, CallIdentity, CrashPolicy, IdempotencyRecord, StepResult, StoredResult,
 };
+use crate::protocol::owner_lease::LeaseReply;
 use crate::protocol::script_reply::ScriptReply;
 
 /// An event of a record, as an operation of a store.
@@ -257,6 +259,14 @@ pub(super) fn decode(reply: &ScriptReply) -> Option<IdempotencyReply> {
         }
         _ => None,
     }
+}
+
+/// Reads the reply to a renewal. Returns `None` if no script gives it.
+pub(super) fn lease_reply(reply: &ScriptReply) -> Option<LeaseReply> {
+    Some(match decode(reply)? {
+        IdempotencyReply::Done => LeaseReply::Renewed,
+        _ => LeaseReply::Lost(LossCause::NotOwner),
+    })
 }
 
 fn number<T: TryFrom<i64>>(reply: &ScriptReply) -> Option<T> {

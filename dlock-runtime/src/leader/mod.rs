@@ -38,7 +38,7 @@ use crate::manager::LockManager;
 use crate::telemetry;
 
 pub use term::Term;
-pub use watch::LeaderWatch;
+pub use watch::{CurrentLeader, LeaderWatch};
 
 /// The leadership of one name in a fleet. Returned by [`LockManager::leader`].
 ///
@@ -197,7 +197,7 @@ impl Leadership {
         self.key.as_ref().is_ok_and(|key| self.manager.elections().of(key).is_leading(self.manager.engine()))
     }
 
-    /// Returns a watch of the process that leads.
+    /// Returns a watch of the process that leads, and of its terms.
     #[must_use]
     pub fn watch(&self) -> LeaderWatch {
         LeaderWatch::new(self.manager.clone(), self.key.clone())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::guard::FencingToken;
 use crate::key::LockKey;
 use crate::leader::elections::Election;
 use crate::manager::LockManager;
@@ -16,27 +17,35 @@ use crate::manager::LockManager;
 pub struct LeaderWatch {
     manager: LockManager,
     key: Result<LockKey>,
-    /// The last reported leader.
-    reported: Reported,
+    /// The last report: nothing, or the leader if one leads.
+    reported: Option<Option<CurrentLeader>>,
+    /// The number of the last term that was seen, whose leader may be another one than now.
+    last_term: Option<FencingToken>,
 }
 
-/// The last report of a watch.
-#[derive(Debug, PartialEq, Eq)]
-enum Reported {
-    Nothing,
-    /// The manager that leads, if one does.
-    Leader(Option<String>),
+/// The leader that a [`LeaderWatch`] reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CurrentLeader {
+    /// The [ID](LockManager::id) of the manager that leads.
+    pub manager: String,
+    /// The [number](crate::Term::number) of its term. `None` if it is not known: the leader has not
+    /// begun its term after 300 ms, or the servers of a quorum disagree, since one is down.
+    pub term: Option<FencingToken>,
 }
 
 impl LeaderWatch {
     pub(super) fn new(manager: LockManager, key: Result<LockKey>) -> Self {
-        Self { manager, key, reported: Reported::Nothing }
+        Self { manager, key, reported: None, last_term: None }
     }
 
-    /// Waits until another process leads, and returns the [ID](LockManager::id) of its manager, or
-    /// `None` if no process leads. The first call returns immediately.
+    /// Waits until another process leads or another term begins, and returns the leader and the
+    /// term, or `None` if no process leads. The first call returns after one round trip, or if a
+    /// leader has not begun its term yet, within 300 ms and seven round trips.
     ///
-    /// It may miss a leader whose term is shorter than 1 s.
+    /// It may miss a term that is shorter than 1 s. If the leader was elected in the last
+    /// milliseconds before the first call, that may return the number of the term before. The next
+    /// call returns the right one.
     ///
     /// # Errors
     ///
@@ -46,30 +55,49 @@ impl LeaderWatch {
     /// # Cancel safety
     ///
     /// Cancel safe: if the future is dropped, no change is missed by the next call.
-    pub async fn next(&mut self) -> Result<Option<String>> {
+    pub async fn next(&mut self) -> Result<Option<CurrentLeader>> {
         let key = self.key.clone()?;
         let election: Arc<Election> = self.manager.elections().of(&key);
         let mut changes = election.changes();
-        let engine = self.manager.engine();
+        let mut checks_of_start = 0;
         loop {
-            if engine.is_closed() {
+            if self.manager.engine().is_closed() {
                 return Err(Error::Shutdown { key: Some(key) });
             }
             changes.borrow_and_update();
-            let info = self.manager.inspect(key.clone()).await?;
-            let leader = info.and_then(|info| info.holder().map(str::to_owned));
-            let reported = Reported::Leader(leader.clone());
-            if self.reported != reported {
-                self.reported = reported;
+            let leader = self.leader(&key).await?;
+            let is_starting = leader.as_ref().is_some_and(|leader| leader.term.is_none());
+            let interval = if self.reported.as_ref() == Some(&leader) {
+                CHECK_INTERVAL
+            } else if is_starting && checks_of_start < CHECKS_OF_START {
+                checks_of_start += 1;
+                START_INTERVAL
+            } else {
+                self.last_term = leader.as_ref().and_then(|leader| leader.term).or(self.last_term);
+                self.reported = Some(leader.clone());
                 return Ok(leader);
-            }
+            };
             tokio::select! {
                 _ = changes.changed() => {}
-                () = election.sleep_unless_closed(engine, CHECK_INTERVAL) => {}
+                () = election.sleep_unless_closed(self.manager.engine(), interval) => {}
             }
         }
+    }
+
+    /// Asks which manager holds the lock. Until it has its fencing token, the server knows that of
+    /// its predecessor, which is not its term.
+    async fn leader(&self, key: &LockKey) -> Result<Option<CurrentLeader>> {
+        let Some(info) = self.manager.inspect(key.clone()).await? else { return Ok(None) };
+        let Some(manager) = info.holder().map(str::to_owned) else { return Ok(None) };
+        let led_before = self.reported.iter().flatten().any(|leader| leader.manager == manager);
+        let term = info.fencing_token().filter(|term| led_before || self.last_term != Some(*term));
+        Ok(Some(CurrentLeader { manager, term }))
     }
 }
 
 /// How often the lock is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often, and how many times, it is checked whether a new leader has begun its term.
+const START_INTERVAL: Duration = Duration::from_millis(50);
+const CHECKS_OF_START: u32 = 6;

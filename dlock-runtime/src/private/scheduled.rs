@@ -4,17 +4,19 @@
 
 use std::fmt::Display;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::time::{Duration, SystemTime};
 
 use crate::error::Error;
 use crate::manager::LockManager;
-pub use crate::scheduled::{CrashedRun, FailedRun, Overlap, Schedule, Tick};
+use crate::scheduled::function::FunctionCall;
+use crate::scheduled::run_output::RunOutput;
+pub use crate::scheduled::{CatchUp, CrashedRun, FailedRun, Overlap, RunLease, Schedule, Tick};
 
 /// The job of an annotated function, for one call.
 #[derive(Debug)]
 pub struct JobSite {
     manager: Result<LockManager, Error>,
+    names_manager: bool,
     name: &'static str,
     slot: Option<SystemTime>,
 }
@@ -23,13 +25,13 @@ impl JobSite {
     /// Returns the job of the installed manager.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
-        Self { manager: crate::global::manager(), name, slot: None }
+        Self { manager: crate::global::manager(), names_manager: false, name, slot: None }
     }
 
     /// Returns the job of `manager`.
     #[must_use]
     pub fn under(manager: &LockManager, name: &'static str) -> Self {
-        Self { manager: Ok(manager.clone()), name, slot: None }
+        Self { manager: Ok(manager.clone()), names_manager: true, name, slot: None }
     }
 
     /// Sets the slot that the caller has chosen.
@@ -57,14 +59,18 @@ pub fn any_slot() -> Schedule {
     every(Duration::from_secs(1))
 }
 
-/// The return type of an annotated function.
+/// The return type of an annotated function. Only [`returns`] has bounds on it, so that a type that
+/// does not fit is reported once.
 #[derive(Debug)]
-pub struct Returns<R>(PhantomData<fn() -> R>);
+pub struct Returns<R> {
+    output: RunOutput<R>,
+    not_run: fn() -> R,
+}
 
 /// Checks the return type `R`.
 #[must_use]
 pub fn returns<R: JobResult>() -> Returns<R> {
-    Returns(PhantomData)
+    Returns { output: RunOutput { failure: R::failure, of_error: R::of_error }, not_run: R::not_run }
 }
 
 /// A return type with values for "this call did not run the tick", and for errors of the store.
@@ -73,52 +79,38 @@ pub fn returns<R: JobResult>() -> Returns<R> {
     label = "return `Result<Option<T>, E>`, where `E: From<dlock_runtime::Error> + Display`",
     note = "a call that does not run its tick returns `Ok(None)`, and the text of an error is recorded"
 )]
-pub trait JobResult {
-    /// The value of a run.
-    type Value;
-    /// The error of a run.
-    type Error: From<Error> + Display;
+pub trait JobResult: Sized {
+    /// Returns the text of a failure, or `None` if the body succeeded.
+    fn failure(&self) -> Option<String>;
 
-    /// Returns the result by its parts.
-    ///
-    /// # Errors
-    ///
-    /// The error of the run.
-    fn into_result(self) -> Result<Option<Self::Value>, Self::Error>;
+    /// Returns the output of a call that failed outside its body.
+    fn of_error(error: Error) -> Self;
 
-    /// Builds the result.
-    fn from_result(result: Result<Option<Self::Value>, Self::Error>) -> Self;
+    /// Returns the output of a call that does not run its tick.
+    fn not_run() -> Self;
 }
 
 impl<T, E: From<Error> + Display> JobResult for Result<Option<T>, E> {
-    type Value = T;
-    type Error = E;
-
-    fn into_result(self) -> Self {
-        self
+    fn failure(&self) -> Option<String> {
+        self.as_ref().err().map(ToString::to_string)
     }
 
-    fn from_result(result: Self) -> Self {
-        result
+    fn of_error(error: Error) -> Self {
+        Err(error.into())
+    }
+
+    fn not_run() -> Self {
+        Ok(None)
     }
 }
 
 /// Runs the body if this call runs the tick.
-pub async fn run<R, F, Fut>(site: JobSite, schedule: &Schedule, _returns: Returns<R>, body: F) -> R
+pub async fn run<R, F, Fut>(site: JobSite, schedule: &'static Schedule, returns: Returns<R>, body: F) -> R
 where
-    R: JobResult,
-    F: FnOnce(Tick) -> Fut,
+    F: FnOnce(Tick, RunLease) -> Fut,
     Fut: Future<Output = R>,
 {
-    let manager = match site.manager {
-        Ok(manager) => manager,
-        Err(error) => return R::from_result(Err(error.into())),
-    };
-    let job = manager.job(site.name);
-    let body = async move |tick| body(tick).await.into_result();
-    let ran = match site.slot {
-        Some(slot) => job.run_slot(slot, schedule, body).await,
-        None => job.run(schedule, body).await,
-    };
-    R::from_result(ran.map(Option::flatten))
+    let JobSite { manager, names_manager, name, slot } = site;
+    let Returns { output, not_run } = returns;
+    FunctionCall { manager, names_manager, name, slot, schedule, output, not_run }.run(body).await
 }

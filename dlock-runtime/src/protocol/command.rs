@@ -164,6 +164,9 @@ pub(crate) struct RecordInfo {
     pub(crate) waiters: usize,
     /// The remaining time to live of the key, or `None` if it does not expire.
     pub(crate) ttl: Option<Duration>,
+    /// The last fencing token that was issued for the key; `None` if there is none, or the servers
+    /// of a quorum disagree.
+    pub(crate) fence: Option<u64>,
 }
 
 #[cfg(test)]

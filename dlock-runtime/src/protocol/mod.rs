@@ -26,6 +26,7 @@
 //! job              scheduled jobs: each tick starts once
 //! deadlock         the wait-for graph of nested calls
 //! idempotency      the record of an idempotent call
+//! owner_lease      the lease of the body of a job or of an idempotent call
 //! ```
 //!
 //! Unit tests are in a `tests` file for each module. The proof counts runs of these rules for each
@@ -56,6 +57,8 @@ pub(crate) mod job;
 pub(crate) mod key_state;
 pub(crate) mod lock_value;
 pub(crate) mod orphans;
+#[cfg(any(test, feature = "idempotent", feature = "scheduled"))]
+pub(crate) mod owner_lease;
 pub(crate) mod queue_check;
 pub(crate) mod quorum;
 pub(crate) mod record;

@@ -79,7 +79,8 @@ impl Record {
             Command::Verify | Command::Fence | Command::Ping | Command::Call => return Reply::Owner,
             Command::Inspect => {
                 let holder = Some(value.holder().process());
-                return Reply::Info(Some(RecordInfo { holder, waiters: value.waiters(), ttl }));
+                // The counter of fencing tokens has a key of its own.
+                return Reply::Info(Some(RecordInfo { holder, waiters: value.waiters(), ttl, fence: None }));
             }
             Command::Release | Command::ReleaseWithFleetHold { .. } => value.release(token, &mut granted),
             Command::ReleaseWithoutHandoff => value.free(token, |waiter| {

@@ -1,9 +1,10 @@
 -- The record of a scheduled job. It is a hash:
 --   k first seen  s last slot that started  a its attempt  t its state: R running, D done,
---   F failed, L lost, U not started  sk last slot that was skipped
+--   F failed, L lost, U not started  b when its last attempt started,
+--   if its body did and it was not missed before  sk last slot that was skipped
 --   co slot up to which missed ones are counted
 --   o owner of the active run  rs its slot  rq 1 if requested  st started  le end of its lease
---   x 1 if cancelled  nd its process  en owner of the run that ended last  w slot that waits
+--   x 1 if cancelled  nd its process  fe fencing token of the last run  en owner of the run that ended last  w slot that waits
 --   rr time of the request to run now  p 1 if paused  cr runs  cf failures  cs skips  cm missed
 --   sp schedule  ok time of the last success  os its slot
 --   hn number of past runs  h0 .. h49 the latest: slot|requested|started|finished|result|node|error
@@ -12,7 +13,7 @@
 -- ARGV[2] is the operation, ARGV[3] the shortest time to live of the record after it, in ms, and
 -- the rest are its arguments.
 -- -> {time, ..}, see scheduled/operation.rs
-local FIELDS = {'k', 's', 'a', 't', 'sk', 'co', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'rr',
+local FIELDS = {'k', 's', 'a', 't', 'b', 'sk', 'co', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'fe', 'en', 'w', 'rr',
   'p', 'cr', 'cf', 'cs', 'cm', 'sp', 'ok', 'os', 'hn'}
 local HISTORY, FURTHEST_AHEAD, LONGEST_EARLY = 50, 86400000, 10000
 
@@ -89,6 +90,7 @@ local function end_run(result, message)
       if not r.rr then set('rr', slot) end
     else
       set('t', 'U')
+      set('b', nil)
     end
     return
   end
@@ -137,8 +139,15 @@ if ARGV[2] == 'pause' or ARGV[2] == 'resume' then
   return reply('owner')
 end
 
-if ARGV[2] == 'request' then
+if ARGV[2] == 'register' then
   if not r.k then set('k', now) end
+  if not r.sp then set('sp', ARGV[4]) end
+  reply()
+  return {text(now), redis.call('HGETALL', KEYS[1])}
+end
+
+if ARGV[2] == 'request' then
+  if not r.k then return reply('not_owner') end
   set('rr', now)
   return reply('owner')
 end
@@ -146,7 +155,7 @@ end
 if ARGV[2] == 'reset' then
   local slot = int('s')
   local is_early = slot > now and slot <= now + LONGEST_EARLY
-  for _, field in ipairs({'s', 'a', 't', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'rr', 'sp'}) do
+  for _, field in ipairs({'s', 'a', 't', 'b', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'rr', 'sp'}) do
     if r[field] then set(field, nil) end
   end
   set('k', now)
@@ -158,12 +167,12 @@ end
 -- begin
 local kind, slot, from, untl, previous = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local owner, node, spec, lease = ARGV[9], ARGV[10], ARGV[11], tonumber(ARGV[12])
-local overlap, crashed, retries = ARGV[13], ARGV[14], tonumber(ARGV[15])
+local overlap, crashed, retries, min_hold = ARGV[13], ARGV[14], tonumber(ARGV[15]), tonumber(ARGV[16])
 
 -- The last parts are the schedule that ran last, the newest slot, and the request.
 local spec_before, slot_before = r.sp or '', text(int('s'))
-local function answer(what, a, b, c)
-  return reply(what, a or '', b or '', c or '', spec_before, slot_before, r.rr or '')
+local function answer(what, a, b, c, d)
+  return reply(what, a or '', b or '', c or '', d or '', spec_before, slot_before, r.rr or '')
 end
 
 local function counted() return math.max(int('co'), int('sk'), int('k')) end
@@ -177,6 +186,7 @@ end
 
 local function activate(what, requested)
   add('cr', 1)
+  set('fe', math.max(now * 1000, int('fe') + 1))
   set('sp', spec)
   set('o', owner)
   set('rs', what)
@@ -192,12 +202,13 @@ local function start(what, attempt)
   set('s', what)
   set('a', attempt)
   set('t', 'R')
+  set('b', kind ~= 'missed' and now or nil)
   if r.w and int('w') <= what then
     if int('w') < what then add('cs', 1) end
     set('w', nil)
   end
   activate(what, false)
-  return answer('run', what, attempt, from_missed)
+  return answer('run', what, attempt, from_missed, int('fe'))
 end
 
 local waits = r.w and int('w') == slot
@@ -207,7 +218,7 @@ if not r.k then set('k', now) end
 if r.en == owner then return answer('skip', 'done') end
 if r.o == owner then
   set('le', math.max(int('le'), now + lease))
-  return answer('run', int('rs'), r.rq and 1 or int('a'), counted())
+  return answer('run', int('rs'), r.rq and 1 or int('a'), counted(), int('fe'))
 end
 if r.o and int('le') <= now then end_run('L', '') end
 
@@ -217,7 +228,7 @@ if kind == 'requested' then
   local requested = int('rr')
   set('rr', nil)
   activate(requested, true)
-  return answer('run', requested, 1, counted())
+  return answer('run', requested, 1, counted(), int('fe'))
 end
 
 if r.p then
@@ -239,17 +250,19 @@ if slot < int('s') or (slot <= int('sk') and not waits) then return answer('skip
 local since = math.max(int('s'), int('sk'), int('k'))
 if previous ~= '' and since < tonumber(previous) and not waits then return answer('missed', since) end
 
-if not r.o then return start(slot, 1) end
-if kind == 'missed' then return answer('skip', 'running', lease_left()) end
+local left = r.o and lease_left() or 0
+if r.b and now >= int('b') and kind ~= 'missed' then left = math.max(left, min_hold - (now - int('b'))) end
+if left <= 0 then return start(slot, 1) end
+if kind == 'missed' then return answer('skip', 'running', left) end
 if overlap == 'queue_one' and (not r.w or waits) then
   set('w', slot)
-  return answer('wait', lease_left())
+  return answer('wait', left)
 end
 if overlap == 'cancel_previous' then
-  set('x', '1')
+  if r.o then set('x', '1') end
   if r.w and int('w') < slot then skip(int('w')) end
   set('w', slot)
-  return answer('wait', lease_left())
+  return answer('wait', left)
 end
 skip(slot)
-return answer('skip', 'overlap', lease_left())
+return answer('skip', 'overlap', left)

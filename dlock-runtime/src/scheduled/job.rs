@@ -7,10 +7,13 @@ use crate::config::config;
 use crate::error::{Error, Result};
 use crate::manager::LockManager;
 use crate::protocol::job::begin::BeginKind;
-use crate::scheduled::job_call::{JobCall, TickDecision};
+use crate::protocol::job::job_record::OwnerReply;
+use crate::scheduled::job_call::{JobCall, JobExecution, TickDecision};
 use crate::scheduled::job_history::{self, JobRun, JobStatus};
 use crate::scheduled::job_store::JobStore;
 use crate::scheduled::operation::{JobAnswer, JobRequest};
+use crate::scheduled::run_lease::RunLease;
+use crate::scheduled::run_output::RunOutput;
 use crate::scheduled::schedule::Schedule;
 use crate::scheduled::tick::{self, Tick};
 
@@ -89,8 +92,7 @@ impl Job {
         F: AsyncFnOnce(Tick) -> Result<T, E>,
         E: From<Error> + Display,
     {
-        let call = self.call(schedule)?;
-        self.run_begun(call.begin_current(None).await?, body).await
+        Self::run_body(self.begin(schedule, None).await?, body).await
     }
 
     /// Like [`run`](Self::run), for a slot that the caller chooses, such as the fire time of
@@ -121,21 +123,39 @@ impl Job {
         F: AsyncFnOnce(Tick) -> Result<T, E>,
         E: From<Error> + Display,
     {
-        let call = self.call(schedule)?.without_instants();
-        let slot = tick::to_millis(slot).ok_or_else(|| config("slot", "the slot is before 1970"))?;
-        let kind = BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous: None };
-        self.run_begun(call.begin(kind).await?, body).await
+        Self::run_body(self.begin(schedule, Some(slot)).await?, body).await
     }
 
-    async fn run_begun<T, E, F>(&self, begun: TickDecision, body: F) -> Result<Option<T>, E>
+    /// Begins the current tick, or the slot that the caller has chosen. Returns `None` if it does
+    /// not run here.
+    pub(super) async fn begin(
+        &self,
+        schedule: &Schedule,
+        slot: Option<SystemTime>,
+    ) -> Result<Option<JobExecution>> {
+        let begun = match slot {
+            None => JobCall::new(&self.store, schedule)?.begin_current(None).await?,
+            Some(slot) => {
+                let call = JobCall::of_slots(&self.store, schedule)?;
+                let slot = tick::to_millis(slot).ok_or_else(|| config("slot", "the slot is before 1970"))?;
+                let kind = BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous: None };
+                call.begin(kind).await?
+            }
+        };
+        Ok(match begun {
+            TickDecision::Run(execution) => Some(execution),
+            TickDecision::Skipped { .. } | TickDecision::Missed { .. } => None,
+        })
+    }
+
+    async fn run_body<T, E, F>(execution: Option<JobExecution>, body: F) -> Result<Option<T>, E>
     where
         F: AsyncFnOnce(Tick) -> Result<T, E>,
         E: From<Error> + Display,
     {
-        match begun {
-            TickDecision::Run(run) => run.body(body).await.map(Some),
-            _ => Ok(None),
-        }
+        let Some(execution) = execution else { return Ok(None) };
+        let body = async move |tick, _: RunLease| body(tick).await;
+        execution.body(body, &RunOutput::of_result()).await.map(Some)
     }
 
     /// Returns the last runs, the latest first, at most `count` and at most 50.
@@ -214,13 +234,20 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// As [`history`](Self::history).
+    /// [`Error::UnknownJob`] if the job has no record: no runner has started with it, and no call
+    /// has asked for a tick of it, or not for the record's time to live. Otherwise as
+    /// [`history`](Self::history).
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the run may or may not be requested.
     pub async fn run_now(&self) -> Result<()> {
-        self.store.send(JobRequest::RequestRun).await.map(drop)
+        match self.store.send(JobRequest::RequestRun).await?.answer {
+            JobAnswer::Owner(OwnerReply::NotOwner) => {
+                Err(Error::UnknownJob { key: self.store.checked_key()?.clone() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Forgets which ticks have started. Ticks until now do not run, and do not count as missed.
@@ -237,9 +264,5 @@ impl Job {
     /// If the future is dropped, the record may or may not be reset.
     pub async fn reset(&self) -> Result<()> {
         self.store.send(JobRequest::Reset).await.map(drop)
-    }
-
-    fn call(&self, schedule: &Schedule) -> Result<JobCall> {
-        JobCall::new(&self.store, schedule)
     }
 }

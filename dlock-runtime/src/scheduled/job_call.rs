@@ -1,23 +1,25 @@
 //! [`JobCall`], one call of a tick: it begins, runs the body, and reports its end.
 
-use std::fmt::Display;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::backend::store_call::StoreOperation;
 use crate::config::config;
+use crate::engine::renewed_lease::{LeaseRenewal, RenewedLease};
 use crate::engine::store_calls::{ActiveCall, CallFailure};
 use crate::error::{Error, LossCause, Result};
+use crate::guard::FencingToken;
 use crate::key::{LockKey, Name};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::job::begin::{BeginKind, BeginReply, BeginRequest, RunGrant, SkipReason};
-use crate::protocol::job::job_record::{FinishRequest, OwnerReply, RunResult};
-use crate::scheduled::job_lease::JobLease;
+use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
+use crate::protocol::owner_lease::OwnerTerms;
 use crate::scheduled::job_store::{JobStore, SHORTEST_TTL, record_name, unusable};
-use crate::scheduled::operation::{JobAnswer, JobOperation, JobRequest, RecordBefore, decode, unstarted};
+use crate::scheduled::operation::{
+    JobAnswer, JobOperation, JobRequest, RecordBefore, decode, lease_reply, unstarted,
+};
+use crate::scheduled::run_lease::RunLease;
+use crate::scheduled::run_output::RunOutput;
 use crate::scheduled::schedule::Schedule;
 use crate::scheduled::tick::Tick;
 use crate::telemetry;
@@ -53,12 +55,19 @@ pub(super) enum TickDecision {
 }
 
 impl JobCall {
+    /// Returns the call for the ticks of `schedule`.
     pub(super) fn new(store: &JobStore, schedule: &Schedule) -> Result<Self> {
+        schedule.check_instants()?;
+        Self::of_slots(store, schedule).map(|call| Self { has_instants: true, ..call })
+    }
+
+    /// Returns the call for slots that the caller chooses. `schedule` only gives the options.
+    pub(super) fn of_slots(store: &JobStore, schedule: &Schedule) -> Result<Self> {
         let key = store.checked_key()?.clone();
         let (engine, record) = (store.manager.engine(), record_name(&key));
         if RUNNING.try_with(|running| *running == record).unwrap_or_default() {
             let problem = format!(
-                "`{key}` calls itself, and would skip each tick, which runs already: give `Jobs` the body, without `#[scheduled]`"
+                "`{key}` calls itself, and would skip each tick, which runs already: give the annotated function to `Jobs::add_scheduled`, or `Jobs::add` the body without `#[scheduled]`"
             );
             return Err(config("job", problem));
         }
@@ -70,13 +79,8 @@ impl JobCall {
             lease: schedule.lease.unwrap_or(engine.lease),
             store: store.clone(),
             schedule: schedule.clone(),
-            has_instants: true,
+            has_instants: false,
         })
-    }
-
-    /// Returns the call for slots that the caller chooses.
-    pub(super) fn without_instants(self) -> Self {
-        Self { has_instants: false, ..self }
     }
 
     /// Begins the current tick. `caught_up`: missed slots from this one on must run first; if
@@ -97,6 +101,12 @@ impl JobCall {
         }
         let reason = "the server's clock does not keep still, or the schedule has no tick".into();
         Err(Error::Unavailable { key: Some(self.key.clone()), reason })
+    }
+
+    /// Records that this replica has the job, and returns the record.
+    pub(super) async fn register(&self) -> Result<Option<Box<JobRecord>>> {
+        let ttl = self.ttl_of(BeginKind::Requested);
+        self.store.read_after(JobRequest::Register { spec: self.spec.clone() }, ttl).await
     }
 
     pub(super) fn lease(&self) -> Duration {
@@ -169,14 +179,20 @@ impl JobCall {
         }
     }
 
-    /// Returns how long the record lives after a request, at least: three periods from its slot on.
+    /// Returns how long the record lives after a request, at least: three periods from its slot on,
+    /// and the `min_hold`.
     fn ttl_of(&self, kind: BeginKind) -> u64 {
         let slot = match kind {
             BeginKind::Requested => self.store.manager.server_clock().now(self.store.manager.engine()),
             BeginKind::Tick { .. } | BeginKind::Missed { .. } => slot_of(kind),
         };
         let period = self.schedule.checked().map(|calendar| calendar.period_at(slot)).unwrap_or_default();
-        u64::try_from(period.as_millis()).unwrap_or(u64::MAX).saturating_mul(3).max(SHORTEST_TTL)
+        let periods = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).saturating_mul(3);
+        periods.max(SHORTEST_TTL).max(self.min_hold())
+    }
+
+    fn min_hold(&self) -> u64 {
+        u64::try_from(self.schedule.min_hold.as_millis()).unwrap_or(u64::MAX)
     }
 
     fn request(&self, kind: BeginKind, owner: Token) -> BeginRequest {
@@ -185,10 +201,11 @@ impl JobCall {
             owner,
             node: self.store.manager.id(),
             spec: self.spec.clone(),
-            lease: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
+            lease: self.lease_millis(),
             overlap: self.schedule.overlap,
             crashed: self.schedule.on_crash,
             retries: self.schedule.retries(),
+            min_hold: self.min_hold(),
         }
     }
 
@@ -222,16 +239,32 @@ impl JobCall {
         };
         let is_requested = kind == BeginKind::Requested;
         let tick = Tick { slot, attempt: grant.attempt, missed, is_requested };
-        let terms = (self.lease, self.schedule.max_hold);
-        let of = (&self.key, &self.record);
-        let lease = JobLease::start(&self.store.manager, of, owner, terms, ttl, sent);
+        let fence = FencingToken::new(grant.fence);
+        let lease = self.start_lease(owner, (sent, ttl));
         let counts = counts_missed.then_some((counted, missed));
         telemetry::job_started(&self.key, slot, grant.attempt);
         if missed > 0 {
             telemetry::job_missed(&self.key, missed);
         }
         let active = self.store.manager.engine().active_call();
-        JobExecution { lease, tick, counts, end: RunEnd::None, _active: active }
+        JobExecution { lease, owner, ttl, tick, fence, counts, end: RunEnd::None, _active: active }
+    }
+
+    /// Starts to renew the lease that a request sent at `sent` has begun.
+    fn start_lease(&self, owner: Token, (sent, ttl): (BootInstant, u64)) -> Arc<RenewedLease> {
+        let engine = self.store.manager.engine();
+        let max_hold = self.schedule.max_hold;
+        let ends = max_hold.map_or(BootInstant::NEVER, |max_hold| engine.now().plus(max_hold));
+        let terms = OwnerTerms { lease: self.lease, validity: self.lease, ends };
+        let lease = RenewedLease::new(engine, (&self.key, &self.record), terms, owner, sent);
+        let request = JobRequest::Renew { owner, lease: self.lease_millis() };
+        let operation = Arc::new(JobOperation { request, ttl });
+        lease.start_renewal(LeaseRenewal { operation, decode: lease_reply });
+        lease
+    }
+
+    fn lease_millis(&self) -> u64 {
+        u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -260,8 +293,11 @@ impl Drop for UndoRun<'_> {
 /// If it is dropped before the end of its body, it is recorded as failed.
 #[derive(Debug)]
 pub(super) struct JobExecution {
-    lease: Arc<JobLease>,
+    lease: Arc<RenewedLease>,
+    owner: Token,
+    ttl: u64,
     pub(super) tick: Tick,
+    fence: FencingToken,
     /// The slots that were missed before it: from where they are counted, and their number.
     counts: Option<(u64, u64)>,
     end: RunEnd,
@@ -278,22 +314,20 @@ enum RunEnd {
 }
 
 impl JobExecution {
-    /// Runs the body, and reports its end.
-    ///
-    /// # Errors
-    ///
-    /// The body's error, or [`Error::Lost`].
-    pub(super) async fn body<T, E, F>(mut self, body: F) -> Result<T, E>
+    /// Runs the body, and reports its end. If the lease is lost, the output is that of
+    /// [`Error::Lost`].
+    pub(super) async fn body<R, F>(mut self, body: F, output: &RunOutput<R>) -> R
     where
-        F: AsyncFnOnce(Tick) -> Result<T, E>,
-        E: From<Error> + Display,
+        F: AsyncFnOnce(Tick, RunLease) -> R,
     {
-        let tick = self.tick;
-        let body = RUNNING.scope(Name::clone(&self.lease.record), body(tick));
-        let (result, text, value) = match run_while_valid(&self.lease, body).await {
-            Ok(Ok(value)) => (RunResult::Succeeded, String::new(), Ok(value)),
-            Ok(Err(error)) => (RunResult::Failed, error.to_string(), Err(error)),
-            Err(lost) => (result_of_loss(&lost), lost.to_string(), Err(E::from(lost))),
+        let (tick, lease) = (self.tick, RunLease::new(&self.lease, self.fence));
+        let body = RUNNING.scope(Name::clone(&self.lease.record), body(tick, lease));
+        let (result, text, value) = match self.lease.run_while_valid(body).await {
+            Ok(value) => match (output.failure)(&value) {
+                None => (RunResult::Succeeded, String::new(), value),
+                Some(failure) => (RunResult::Failed, failure, value),
+            },
+            Err(lost) => (result_of_loss(&lost), lost.to_string(), (output.of_error)(lost)),
         };
         self.finish(result, &text).await;
         value
@@ -301,11 +335,11 @@ impl JobExecution {
 
     /// Reports the end. Without a reply, it is sent in the background.
     async fn finish(&mut self, result: RunResult, error: &str) {
-        self.lease.end();
+        self.end_lease();
         telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(result), error);
-        let operation = self.lease.operation(self.end_request(result, error));
+        let operation = self.end_operation(result, error);
         self.end = RunEnd::Sending(Arc::clone(&operation));
-        let reply = self.lease.manager.engine().call(&self.lease.record, &operation).await;
+        let reply = self.lease.engine.call(&self.lease.record, &operation).await;
         self.end = RunEnd::Reported;
         match reply {
             Ok(reply) => {
@@ -317,24 +351,30 @@ impl JobExecution {
         }
     }
 
-    fn end_request(&self, result: RunResult, error: &str) -> JobRequest {
+    /// Ends the renewal, and the lease for what the body has left behind.
+    fn end_lease(&self) {
+        self.lease.end();
+        let _ = self.lease.lose(LossCause::Released);
+    }
+
+    fn end_operation(&self, result: RunResult, error: &str) -> Arc<dyn StoreOperation> {
         let mut ends = (0..=LONGEST_ERROR.min(error.len())).rev();
         let end = ends.find(|end| error.is_char_boundary(*end)).unwrap_or_default();
         let error = error.get(..end).unwrap_or_default().to_owned();
-        JobRequest::Finish(FinishRequest { owner: self.lease.owner, result, error, missed: self.counts })
+        let end = FinishRequest { owner: self.owner, result, error, missed: self.counts };
+        Arc::new(JobOperation { request: JobRequest::Finish(end), ttl: self.ttl })
     }
 
     fn send_in_background(&self, operation: Arc<dyn StoreOperation>) {
-        let engine = self.lease.manager.engine();
-        let limit = Duration::from_millis(self.lease.ttl);
-        engine.call_in_background(Name::clone(&self.lease.record), operation, limit, |_| {});
+        let (record, limit) = (Name::clone(&self.lease.record), Duration::from_millis(self.ttl));
+        self.lease.engine.call_in_background(record, operation, limit, |_| {});
     }
 }
 
 impl Drop for JobExecution {
     fn drop(&mut self) {
-        self.lease.end();
-        if self.lease.manager.engine().is_forked() {
+        self.end_lease();
+        if self.lease.engine.is_forked() {
             return;
         }
         match std::mem::replace(&mut self.end, RunEnd::Reported) {
@@ -348,26 +388,9 @@ impl Drop for JobExecution {
             "the call was dropped before its end"
         };
         telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(RunResult::Failed), problem);
-        let operation = self.lease.operation(self.end_request(RunResult::Failed, problem));
+        let operation = self.end_operation(RunResult::Failed, problem);
         self.send_in_background(operation);
     }
-}
-
-/// Polls the body while its lease is valid, and drops it at a loss.
-async fn run_while_valid<F: Future>(lease: &JobLease, body: F) -> Result<F::Output> {
-    let mut body = pin!(body);
-    let mut lost = pin!(lease.lost());
-    poll_fn(|cx| {
-        // After a pause of any length, the body of a lost run is not polled again.
-        if let Err(error) = lease.check() {
-            return Poll::Ready(Err(error));
-        }
-        if let Poll::Ready(value) = body.as_mut().poll(cx) {
-            return Poll::Ready(Ok(value));
-        }
-        lost.as_mut().poll(cx).map(Err)
-    })
-    .await
 }
 
 /// Returns how a run ended whose body was stopped by `loss`.

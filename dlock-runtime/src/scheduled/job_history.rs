@@ -63,7 +63,7 @@ pub struct JobStatus {
     pub missed: u64,
     /// When a run last succeeded.
     pub succeeded: Option<SystemTime>,
-    /// The schedule of the last run, as text.
+    /// The schedule of the last run, as text; before the first run, that of the first runner.
     pub schedule: String,
 }
 

@@ -19,11 +19,13 @@ use crate::protocol::job::begin::{BeginKind, CrashedRun, SkipReason};
 use crate::protocol::job::job_record::JobRecord;
 use crate::scheduled::catch_up::CatchUp;
 use crate::scheduled::job_call::{JobCall, JobExecution, TickDecision};
+use crate::scheduled::run_lease::RunLease;
+use crate::scheduled::run_output::RunOutput;
 use crate::scheduled::tick::Tick;
 
 /// A body, which is called once per run. Its error is a text.
 pub(super) type Body =
-    Box<dyn Fn(Tick) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+    Box<dyn Fn(Tick, RunLease) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
 pub(super) struct JobRunner {
     call: JobCall,
@@ -147,7 +149,7 @@ impl JobRunner {
     /// requested run.
     async fn on_start(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
         let record = loop {
-            match passing(self.call.store.read().await)? {
+            match passing(self.call.register().await)? {
                 Some(record) => break record,
                 None => self.pause(Duration::from_millis(RETRY_MILLIS), &stop).await,
             }
@@ -281,19 +283,18 @@ impl JobRunner {
 
     /// Runs the body of one run. A panic is a failure.
     async fn run_body(&self, execution: JobExecution) -> Result<(), BodyFailure> {
-        execution
-            .body(async |tick: Tick| {
-                let mut body = match catch_unwind(AssertUnwindSafe(|| (self.body)(tick))) {
-                    Ok(body) => body,
-                    Err(panic) => return Err(BodyFailure(panic_text(&*panic))),
-                };
-                let outcome = poll_fn(|cx| {
-                    let polled = catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(cx)));
-                    polled.unwrap_or_else(|panic| Poll::Ready(Err(panic_text(&*panic))))
-                });
-                outcome.await.map_err(BodyFailure)
-            })
-            .await
+        let body = async |tick: Tick, lease: RunLease| {
+            let mut body = match catch_unwind(AssertUnwindSafe(|| (self.body)(tick, lease))) {
+                Ok(body) => body,
+                Err(panic) => return Err(BodyFailure(panic_text(&*panic))),
+            };
+            let outcome = poll_fn(|cx| {
+                let polled = catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(cx)));
+                polled.unwrap_or_else(|panic| Poll::Ready(Err(panic_text(&*panic))))
+            });
+            outcome.await.map_err(BodyFailure)
+        };
+        execution.body(body, &RunOutput::of_result()).await
     }
 
     /// Sleeps, or returns when the runner is stopped.

@@ -34,7 +34,12 @@ impl JobStore {
     }
 
     pub(super) async fn read(&self) -> Result<Option<Box<JobRecord>>> {
-        match self.send(JobRequest::Read).await?.answer {
+        self.read_after(JobRequest::Read, SHORTEST_TTL).await
+    }
+
+    /// Sends a request whose reply is the record, which then lives for `ttl` at least.
+    pub(super) async fn read_after(&self, request: JobRequest, ttl: u64) -> Result<Option<Box<JobRecord>>> {
+        match self.send_with(request, ttl).await?.answer {
             JobAnswer::Record(record) => Ok(record),
             _ => Ok(None),
         }
@@ -42,10 +47,14 @@ impl JobStore {
 
     /// Sends a request of an operator.
     pub(super) async fn send(&self, request: JobRequest) -> Result<JobReply> {
+        let ttl = if matches!(request, JobRequest::SetPaused(true)) { PAUSED_TTL } else { SHORTEST_TTL };
+        self.send_with(request, ttl).await
+    }
+
+    async fn send_with(&self, request: JobRequest, ttl: u64) -> Result<JobReply> {
         let key = self.checked_key()?;
         let engine = self.manager.engine();
         engine.uses(key.namespace());
-        let ttl = if matches!(request, JobRequest::SetPaused(true)) { PAUSED_TTL } else { SHORTEST_TTL };
         let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl });
         let reply = engine.call(&record_name(key), &operation).await;
         let reply = reply.map_err(|failure| failure.into_failure().into_error(key.clone()))?;

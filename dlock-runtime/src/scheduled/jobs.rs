@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use crate::config::config;
 use crate::error::Result;
 use crate::manager::LockManager;
+use crate::scheduled::function;
 use crate::scheduled::job_call::JobCall;
 use crate::scheduled::job_runner::{Body, JobRunner};
 use crate::scheduled::job_store::JobStore;
@@ -49,7 +50,8 @@ pub(super) const JOBS_OFF: &str = "DLOCK_JOBS_OFF";
 #[must_use = "jobs do not run until `run_until` is awaited"]
 pub struct Jobs {
     manager: LockManager,
-    entries: Vec<RunnerJob>,
+    /// Each job, or the problem with it.
+    entries: Vec<Result<RunnerJob>>,
     grace: Duration,
 }
 
@@ -57,6 +59,12 @@ struct RunnerJob {
     name: String,
     schedule: Schedule,
     body: Body,
+}
+
+impl fmt::Debug for RunnerJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
 }
 
 impl Jobs {
@@ -74,11 +82,91 @@ impl Jobs {
         Fut: Future<Output = Result<T, E>> + Send + 'static,
         E: Display,
     {
-        let body: Body = Box::new(move |tick| {
+        let body: Body = Box::new(move |tick, _| {
             let run = body(tick);
-            Box::pin(async move { run.await.map(drop).map_err(|error| error.to_string()) })
+            Box::pin(async move { outcome_of(run.await) })
         });
-        self.entries.push(RunnerJob { name: name.to_owned(), schedule, body });
+        self.entries.push(Ok(RunnerJob { name: name.to_owned(), schedule, body }));
+        self
+    }
+
+    /// Adds a function with [`#[scheduled]`](macro@crate::scheduled). Its attribute has the name,
+    /// the schedule, and the options.
+    ///
+    /// At each tick, `call` returns a call of the function, with its arguments. The runner awaits
+    /// it under the run of the tick: the function does not begin a second one.
+    ///
+    /// This method also calls `call` once, and polls the future once, to learn the job from the
+    /// function. Its body does not run then. So call the function directly, before any
+    /// await. If the arguments are not owned, move their owners into the future, as in the second
+    /// example. Methods, generic functions, and functions of `#[async_trait]` work too.
+    ///
+    /// A function that names a `manager` must name that of this runner. Otherwise, the manager of
+    /// the runner applies instead of the installed one.
+    ///
+    /// Problems are reported by [`run_until`](Self::run_until) as [`Error::Config`]: a closure that
+    /// does not call such a function before its first await, a function with a `slot`, or one with
+    /// another manager.
+    ///
+    /// [`Error::Config`]: crate::Error::Config
+    ///
+    /// # Panics
+    ///
+    /// Panics if `call` panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dlock_runtime::scheduled::Jobs;
+    /// use dlock_runtime::{Error, LockManager, scheduled};
+    ///
+    /// #[scheduled(name = "nightly-report", cron = "0 2 * * *", catch_up = latest, tick = tick)]
+    /// async fn nightly_report(recipient: String) -> Result<Option<()>, Error> {
+    ///     println!("the report of {:?} to {recipient}", tick.due());
+    ///     Ok(Some(()))
+    /// }
+    ///
+    /// #[derive(Clone)]
+    /// struct Service {
+    ///     locks: LockManager,
+    /// }
+    ///
+    /// impl Service {
+    ///     #[scheduled(name = "cleanup", every = "5m", manager = self.locks)]
+    ///     async fn clean_up(&self) -> Result<Option<()>, Error> {
+    ///         Ok(Some(()))
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+    /// # let manager = LockManager::connect("memory://").await?;
+    /// # let shutdown = async {};
+    /// let service = Service { locks: manager.clone() };
+    /// Jobs::new(manager)
+    ///     .add_scheduled(|| nightly_report("the board".to_owned()))
+    ///     .add_scheduled(move || {
+    ///         let service = service.clone();
+    ///         async move { service.clean_up().await }
+    ///     })
+    ///     .run_until(shutdown)
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn add_scheduled<F, Fut, T, E>(mut self, call: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, E>> + Send + 'static,
+        E: Display,
+    {
+        let learned = function::learn(&self.manager, &call).map(|job| {
+            let name = job.name;
+            let body: Body = Box::new(move |tick, lease| {
+                let run = function::under_run(name, (tick, lease), call());
+                Box::pin(async move { outcome_of(run.await) })
+            });
+            RunnerJob { name: name.to_owned(), schedule: job.schedule.clone(), body }
+        });
+        self.entries.push(learned);
         self
     }
 
@@ -142,7 +230,8 @@ impl Jobs {
     fn checked(self, off: &str) -> Result<Vec<JobRunner>> {
         let mut names = BTreeSet::new();
         let mut runners = Vec::new();
-        for RunnerJob { name, schedule, body } in self.entries {
+        for entry in self.entries {
+            let RunnerJob { name, schedule, body } = entry?;
             if !names.insert(name.clone()) {
                 let problem = format!("two jobs of this runner have the name `{name}`: give each its own");
                 return Err(config("jobs", problem));
@@ -158,7 +247,11 @@ impl Jobs {
 
 impl fmt::Debug for Jobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.entries.iter().map(|job| &job.name).collect::<Vec<_>>();
-        f.debug_struct("Jobs").field("jobs", &names).finish_non_exhaustive()
+        f.debug_struct("Jobs").field("jobs", &self.entries).finish_non_exhaustive()
     }
+}
+
+/// Returns the output of a body without its value, and with its error as a text.
+fn outcome_of<T, E: Display>(output: Result<T, E>) -> Result<(), String> {
+    output.map(drop).map_err(|error| error.to_string())
 }

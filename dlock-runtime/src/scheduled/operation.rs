@@ -2,7 +2,7 @@
 //! memory.
 //!
 //! ```text
-//! {time, run, slot, attempt, counted, ..} | {time, wait, lease left, ..}       BeginReply
+//! {time, run, slot, attempt, counted, fence, ..} | {time, wait, lease left, ..} BeginReply
 //!   | {time, skip, reason, detail, ..} | {time, missed, since, ..} | {time, other, ..}
 //!   and at the end: {.., schedule of the last run, last slot, time of the request to run now}
 //! {time, owner | cancelled | not_owner}                                        OwnerReply
@@ -13,11 +13,13 @@ use std::any::Any;
 use std::borrow::Cow;
 
 use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
+use crate::error::LossCause;
 use crate::protocol::command::ScriptReply;
 use crate::protocol::job::begin::{
     BeginKind, BeginReply, BeginRequest, CrashedRun, Overlap, RunGrant, SkipReason,
 };
 use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
+use crate::protocol::owner_lease::LeaseReply;
 use crate::scheduled::record_fields;
 use crate::token::Token;
 
@@ -32,12 +34,19 @@ pub(super) struct JobOperation {
 #[derive(Clone, Debug)]
 pub(super) enum JobRequest {
     Begin(BeginRequest),
-    Renew { owner: Token, lease: u64 },
+    Renew {
+        owner: Token,
+        lease: u64,
+    },
     Finish(FinishRequest),
     SetPaused(bool),
     RequestRun,
     Reset,
     Read,
+    /// Reads the record, after creating it for a job with this schedule.
+    Register {
+        spec: String,
+    },
 }
 
 /// The reply to a request, and the server's time.
@@ -81,12 +90,14 @@ impl StoreOperation for JobOperation {
             JobRequest::RequestRun => "request",
             JobRequest::Reset => "reset",
             JobRequest::Read => "read",
+            JobRequest::Register { .. } => "register",
         };
         let mut arguments = vec![text(name), shown(&self.ttl)];
         match &self.request {
             JobRequest::Begin(begin) => arguments.extend(begin_arguments(begin)),
             JobRequest::Renew { owner, lease } => arguments.extend([shown(owner), shown(lease)]),
             JobRequest::Finish(end) => arguments.extend(finish_arguments(end)),
+            JobRequest::Register { spec } => arguments.push(text(spec)),
             JobRequest::SetPaused(_) | JobRequest::RequestRun | JobRequest::Reset | JobRequest::Read => {}
         }
         arguments
@@ -131,13 +142,20 @@ fn run(record: &mut JobRecord, now: u64, request: &JobRequest, exists: bool) -> 
         JobRequest::Finish(end) => return JobAnswer::Owner(record.finish(now, end.clone())),
         JobRequest::Read => return JobAnswer::Record(exists.then(|| Box::new(record.clone()))),
         JobRequest::SetPaused(is_paused) => record.set_paused(now, *is_paused),
-        JobRequest::RequestRun => record.request_run(now),
+        JobRequest::Register { spec } => {
+            record.register(now, spec);
+            return JobAnswer::Record(Some(Box::new(record.clone())));
+        }
+        JobRequest::RequestRun => {
+            let is_known = record.request_run(now);
+            return JobAnswer::Owner(if is_known { OwnerReply::Owner } else { OwnerReply::NotOwner });
+        }
         JobRequest::Reset => record.reset(now),
     }
     JobAnswer::Owner(OwnerReply::Owner)
 }
 
-fn begin_arguments(begin: &BeginRequest) -> [Cow<'_, [u8]>; 12] {
+fn begin_arguments(begin: &BeginRequest) -> [Cow<'_, [u8]>; 13] {
     let (kind, slot, (from, until), previous) = match begin.kind {
         BeginKind::Tick { slot, window, previous } => ("tick", slot, window, previous),
         BeginKind::Missed { slot } => ("missed", slot, (0, 0), None),
@@ -165,6 +183,7 @@ fn begin_arguments(begin: &BeginRequest) -> [Cow<'_, [u8]>; 12] {
         text(overlap),
         text(crashed),
         shown(&begin.retries),
+        shown(&begin.min_hold),
     ]
 }
 
@@ -188,7 +207,7 @@ fn encode(reply: &JobReply) -> ScriptReply {
     match &reply.answer {
         JobAnswer::Begin { reply, before } => {
             parts.extend(begin_parts(*reply));
-            parts.resize(5, String::new());
+            parts.resize(6, String::new());
             parts.extend([before.spec.clone(), before.slot.to_string()]);
             parts.push(if before.is_requested { "1" } else { "" }.to_owned());
         }
@@ -215,8 +234,8 @@ fn begin_parts(reply: BeginReply) -> Vec<String> {
         [what.to_owned()].into_iter().chain(details.iter().map(u64::to_string)).collect()
     };
     match reply {
-        BeginReply::Run(RunGrant { slot, attempt, counted }) => {
-            parts("run", &[slot, u64::from(attempt), counted])
+        BeginReply::Run(RunGrant { slot, attempt, counted, fence }) => {
+            parts("run", &[slot, u64::from(attempt), counted, fence])
         }
         BeginReply::Wait { lease_left } => parts("wait", &[lease_left]),
         BeginReply::Missed { since } => parts("missed", &[since]),
@@ -256,8 +275,8 @@ pub(super) fn decode(reply: &ScriptReply) -> Option<JobReply> {
         ["owner"] => JobAnswer::Owner(OwnerReply::Owner),
         ["cancelled"] => JobAnswer::Owner(OwnerReply::Cancelled),
         ["not_owner"] => JobAnswer::Owner(OwnerReply::NotOwner),
-        [what, a, b, c, spec, slot, requested] => JobAnswer::Begin {
-            reply: decode_begin(what, [a, b, c])?,
+        [what, a, b, c, d, spec, slot, requested] => JobAnswer::Begin {
+            reply: decode_begin(what, [a, b, c, d])?,
             before: RecordBefore {
                 spec: spec.to_owned(),
                 slot: slot.parse().ok()?,
@@ -269,12 +288,22 @@ pub(super) fn decode(reply: &ScriptReply) -> Option<JobReply> {
     Some(JobReply { now, answer })
 }
 
-fn decode_begin(what: &str, [a, b, c]: [&str; 3]) -> Option<BeginReply> {
+/// Reads the reply to a renewal. Returns `None` if the script gives no such reply.
+pub(super) fn lease_reply(reply: &ScriptReply) -> Option<LeaseReply> {
+    Some(match decode(reply)?.answer {
+        JobAnswer::Owner(OwnerReply::Owner) => LeaseReply::Renewed,
+        JobAnswer::Owner(OwnerReply::Cancelled) => LeaseReply::Lost(LossCause::Cancelled),
+        _ => LeaseReply::Lost(LossCause::NotOwner),
+    })
+}
+
+fn decode_begin(what: &str, [a, b, c, d]: [&str; 4]) -> Option<BeginReply> {
     Some(match what {
         "run" => BeginReply::Run(RunGrant {
             slot: a.parse().ok()?,
             attempt: b.parse().ok()?,
             counted: c.parse().ok()?,
+            fence: d.parse().ok()?,
         }),
         "wait" => BeginReply::Wait { lease_left: a.parse().ok()? },
         "missed" => BeginReply::Missed { since: a.parse().ok()? },

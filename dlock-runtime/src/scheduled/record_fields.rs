@@ -64,8 +64,10 @@ pub(super) fn of_record(record: &JobRecord) -> Vec<(String, String)> {
     put("s", number(record.slot));
     put("a", number(record.attempt.into()));
     put("t", state_code(record.state).map(str::to_owned));
+    put("b", record.began.map(|began| began.to_string()));
     put("sk", number(record.skipped));
     put("co", number(record.counted));
+    put("fe", number(record.fence));
     put("en", record.ended.map(|owner| owner.to_string()));
     put("w", record.waiting.map(|slot| slot.to_string()));
     put("rr", record.request.map(|time| time.to_string()));
@@ -122,9 +124,11 @@ pub(super) fn to_record(fields: &[(&str, &str)]) -> Option<JobRecord> {
         slot: number("s")?,
         attempt: u32::try_from(number("a")?).ok()?,
         state: fields.get("t").map_or(Some(SlotState::None), |code| state_of(code))?,
+        began: optional("b")?,
         skipped: number("sk")?,
         counted: number("co")?,
         run,
+        fence: number("fe")?,
         ended: owner("en"),
         waiting: optional("w")?,
         request: optional("rr")?,

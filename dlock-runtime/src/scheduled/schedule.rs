@@ -32,6 +32,7 @@ pub struct Schedule {
     pub(super) on_error: FailedRun,
     pub(super) on_crash: CrashedRun,
     pub(super) lease: Option<Duration>,
+    pub(super) min_hold: Duration,
     pub(super) max_hold: Option<Duration>,
     pub(super) spread: Duration,
 }
@@ -88,6 +89,7 @@ impl Schedule {
             on_error: FailedRun::default(),
             on_crash: CrashedRun::default(),
             lease: None,
+            min_hold: Duration::ZERO,
             max_hold: None,
             spread: Duration::ZERO,
         }
@@ -149,6 +151,24 @@ impl Schedule {
         self
     }
 
+    /// Sets how long after the start of a tick no newer tick starts, by the server's clock, however
+    /// early its run ends. Default: 0. At most 365 days.
+    ///
+    /// A newer tick that is due before is skipped, or waits, as [`overlap`](Self::overlap) says. The
+    /// same tick is not delayed: it never starts twice, and a retry may follow at once. Missed ticks
+    /// run one after the other without it, and so does the tick after them. So this is for ticks
+    /// that should be one: two callers that compute their slots of one event
+    /// ([`Job::run_slot`](super::Job::run_slot)) some milliseconds apart, or instants that are too
+    /// near each other.
+    ///
+    /// For a fixed period, it must end before the next tick, which may start *early*: at most half
+    /// of the period, and otherwise the period minus 10 s. A longer one is [`Error::Config`].
+    #[must_use]
+    pub fn min_hold(mut self, min_hold: Duration) -> Self {
+        self.min_hold = min_hold;
+        self
+    }
+
     /// Sets how long the body may run. Default: no limit. From 100 ms to 365 days.
     ///
     /// After that time, the body is dropped, and the run has failed.
@@ -182,12 +202,33 @@ impl Schedule {
             checked_lease(max_hold)
                 .map_err(|_| config("max_hold", "it is not between 100 ms and 365 days"))?;
         }
+        if self.min_hold > LONGEST_HOLD {
+            return Err(config("min_hold", "it is longer than 365 days"));
+        }
+        self.catch_up.check(None)?;
+        Ok(calendar)
+    }
+
+    /// Checks the options against the instants, for a job that uses them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`].
+    pub(super) fn check_instants(&self) -> Result<()> {
+        let calendar = self.checked()?;
+        if let Some(most) = calendar.longest_min_hold().filter(|most| self.min_hold > *most) {
+            let problem = format!(
+                "{:?} reaches the next tick, which may start early: use at most {most:?}",
+                self.min_hold
+            );
+            return Err(config("min_hold", problem));
+        }
         let period = calendar.fixed_period();
         self.catch_up.check(period)?;
         if period.is_some_and(|period| self.spread > period / 2) {
             return Err(config("spread", format!("{:?} is longer than half of the period", self.spread)));
         }
-        Ok(calendar)
+        Ok(())
     }
 
     /// Returns the first instant after `now`.
@@ -210,6 +251,9 @@ impl Schedule {
         }
     }
 }
+
+/// The longest `min_hold`, as for locks: 365 days.
+const LONGEST_HOLD: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 fn to_error(error: CalendarError) -> Error {
     config(error.part, error.problem)

@@ -94,6 +94,7 @@ fn code(error: &Error) -> &'static str {
         Error::OutcomeUnknown { .. } => "outcome_unknown",
         Error::ResultNotStored { .. } => "result_not_stored",
         Error::Undecodable { .. } => "undecodable",
+        Error::UnknownJob { .. } => "unknown_job",
         _ => "internal",
     }
 }

@@ -316,7 +316,9 @@ fn handed_off_after(answer: impl FnOnce(Token) -> Reply) -> Vec<Action<u32>> {
 }
 
 fn waiters(waiters: usize) -> impl FnOnce(Token) -> Reply {
-    move |token| Reply::Info(Some(RecordInfo { holder: Some(token.process()), waiters, ttl: None }))
+    move |token| {
+        Reply::Info(Some(RecordInfo { holder: Some(token.process()), waiters, ttl: None, fence: None }))
+    }
 }
 
 #[test]
@@ -350,7 +352,7 @@ fn hand_offs_continue_without_other_waiters() {
 #[test]
 fn hold_is_checked_if_the_probe_reports_another_holder() {
     let other = Token::of_numbers(77, 1).expect("a small number").process();
-    let held_by = |holder| Some(RecordInfo { holder, waiters: 0, ttl: None });
+    let held_by = |holder| Some(RecordInfo { holder, waiters: 0, ttl: None, fence: None });
     for seen in [None, held_by(None), held_by(Some(other))] {
         let (mut key_state, _, token) = handed_off_twice();
 

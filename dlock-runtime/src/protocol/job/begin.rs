@@ -41,6 +41,8 @@ pub(crate) struct BeginRequest {
     pub(crate) crashed: CrashedRun,
     /// How often a failed tick runs again.
     pub(crate) retries: u32,
+    /// How long after the start of a slot no newer one starts, in milliseconds.
+    pub(crate) min_hold: u64,
 }
 
 /// The run that a process requests.
@@ -65,8 +67,8 @@ pub(crate) enum BeginKind {
 pub(crate) enum BeginReply {
     /// The process that asks runs it.
     Run(RunGrant),
-    /// The process asks again: an active run must end first. Its lease ends in so many
-    /// milliseconds.
+    /// The process asks again: the previous run must end first, and its `min_hold`. Its lease, or
+    /// its `min_hold` if that is longer, ends in so many milliseconds.
     Wait { lease_left: u64 },
     /// It does not run here.
     Skip(SkipReason),
@@ -84,6 +86,8 @@ pub(crate) struct RunGrant {
     pub(crate) attempt: u32,
     /// The time after which slots that did not start are missed.
     pub(crate) counted: u64,
+    /// The fencing token of the run.
+    pub(crate) fence: u64,
 }
 
 /// Why a tick does not run here.
@@ -100,7 +104,7 @@ pub(crate) enum SkipReason {
     Late {
         slot: u64,
     },
-    /// The previous run is still active. This call made the decision.
+    /// The previous run is still active, or within its `min_hold`. This call made the decision.
     Overlap {
         lease_left: u64,
     },
@@ -149,16 +153,25 @@ impl JobRecord {
         {
             return BeginReply::Missed { since: self.decided().max(known) };
         }
-        match &self.run {
-            Some(run) => {
-                let lease_left = run.lease_end - now;
-                if matches!(request.kind, BeginKind::Missed { .. }) {
-                    return BeginReply::Skip(SkipReason::Running { lease_left });
-                }
-                self.overlap(slot, lease_left, request.overlap)
-            }
-            None => BeginReply::Run(self.start(now, slot, 1, request)),
+        let lease_left = self.run.as_ref().map_or(0, |run| run.lease_end - now);
+        if matches!(request.kind, BeginKind::Missed { .. }) {
+            return match lease_left {
+                0 => BeginReply::Run(self.start(now, slot, 1, request)),
+                lease_left => BeginReply::Skip(SkipReason::Running { lease_left }),
+            };
         }
+        match lease_left.max(self.hold_left(now, request.min_hold)) {
+            0 => BeginReply::Run(self.start(now, slot, 1, request)),
+            lease_left => self.overlap(slot, lease_left, request.overlap),
+        }
+    }
+
+    /// Returns how long a newer slot must not start, since the last one started less than
+    /// `min_hold` ago. If the server's clock is behind that start, it has stepped back. Missed slots
+    /// run without such pauses.
+    fn hold_left(&self, now: u64, min_hold: u64) -> u64 {
+        let since_start = self.began.and_then(|began| now.checked_sub(began));
+        since_start.map_or(0, |since| min_hold.saturating_sub(since))
     }
 
     /// Starts the run that an operator requested.
@@ -174,7 +187,12 @@ impl JobRecord {
         }
         self.request = None;
         self.activate(now, requested, true, request);
-        BeginReply::Run(RunGrant { slot: requested, attempt: 1, counted: self.missed_since() })
+        BeginReply::Run(RunGrant {
+            slot: requested,
+            attempt: 1,
+            counted: self.missed_since(),
+            fence: self.fence,
+        })
     }
 
     /// Decides about the slot that started last.
@@ -232,7 +250,8 @@ impl JobRecord {
         let run = self.run.as_mut().filter(|run| run.owner == request.owner)?;
         run.lease_end = run.lease_end.max(now.saturating_add(request.lease));
         let attempt = if run.is_requested { 1 } else { self.attempt };
-        Some(BeginReply::Run(RunGrant { slot: run.slot, attempt, counted: self.missed_since() }))
+        let slot = run.slot;
+        Some(BeginReply::Run(RunGrant { slot, attempt, counted: self.missed_since(), fence: self.fence }))
     }
 
     fn skip(&mut self, slot: u64) {
@@ -246,6 +265,7 @@ impl JobRecord {
         let counted = self.missed_since();
         self.slot = slot;
         self.attempt = attempt;
+        self.began = (!matches!(request.kind, BeginKind::Missed { .. })).then_some(now);
         self.state = SlotState::Running;
         if let Some(waiting) = self.waiting.take_if(|waiting| *waiting <= slot)
             && waiting < slot
@@ -253,12 +273,13 @@ impl JobRecord {
             self.counters.skips += 1;
         }
         self.activate(now, slot, false, request);
-        RunGrant { slot, attempt, counted }
+        RunGrant { slot, attempt, counted, fence: self.fence }
     }
 
     fn activate(&mut self, now: u64, slot: u64, is_requested: bool, request: &BeginRequest) {
         let BeginRequest { owner, node, spec, lease, .. } = request;
         self.counters.runs += 1;
+        self.fence = now.saturating_mul(1_000).max(self.fence + 1);
         self.spec.clone_from(spec);
         self.run = Some(ActiveRun {
             owner: *owner,

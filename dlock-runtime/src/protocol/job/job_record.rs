@@ -26,12 +26,17 @@ pub(crate) struct JobRecord {
     pub(crate) attempt: u32,
     /// The state of `slot`.
     pub(crate) state: SlotState,
+    /// When the last attempt of `slot` started; `None` if its body did not, or the slot was missed
+    /// before.
+    pub(crate) began: Option<u64>,
     /// The last slot that was skipped. It never starts.
     pub(crate) skipped: u64,
     /// The slot up to which missed slots are counted.
     pub(crate) counted: u64,
     /// The run whose lease was valid when it was last renewed.
     pub(crate) run: Option<ActiveRun>,
+    /// The fencing token of the last run that started: the server's time in microseconds, or more.
+    pub(crate) fence: u64,
     /// The owner of the run that ended last. A late request of it starts nothing.
     pub(crate) ended: Option<Token>,
     /// The slot that starts when the active run ends.
@@ -176,10 +181,22 @@ impl JobRecord {
         self.is_paused = is_paused;
     }
 
-    /// Requests a run at once, in addition to the schedule.
-    pub(crate) fn request_run(&mut self, now: u64) {
+    /// Records that a runner has the job, so that ticks from now on can be missed, and operators
+    /// can request a run.
+    pub(crate) fn register(&mut self, now: u64, spec: &str) {
         self.known.get_or_insert(now);
-        self.request = Some(now);
+        if self.spec.is_empty() {
+            spec.clone_into(&mut self.spec);
+        }
+    }
+
+    /// Requests a run at once, in addition to the schedule. Returns `false` for a job that no process
+    /// has used.
+    pub(crate) fn request_run(&mut self, now: u64) -> bool {
+        if self.known.is_some() {
+            self.request = Some(now);
+        }
+        self.known.is_some()
     }
 
     /// Forgets the slots, so that slots up to `now` neither start nor count as missed, and neither
@@ -193,6 +210,7 @@ impl JobRecord {
             is_paused: self.is_paused,
             counters: self.counters,
             history: std::mem::take(&mut self.history),
+            fence: self.fence,
             succeeded: self.succeeded,
             ..Self::default()
         };
@@ -236,6 +254,7 @@ impl JobRecord {
                 self.request.get_or_insert(run.slot);
             } else {
                 self.state = SlotState::Unstarted;
+                self.began = None;
             }
             return;
         }

@@ -19,6 +19,7 @@ fn request(number: u64, kind: BeginKind) -> BeginRequest {
         overlap: Overlap::Skip,
         crashed: CrashedRun::Rerun,
         retries: 0,
+        min_hold: 0,
     }
 }
 
@@ -338,4 +339,81 @@ fn a_tick_that_crashes_again_and_again_is_given_up() {
         assert_eq!(record.begin(now, &again(9)), BeginReply::Skip(SkipReason::Done), "{retries} retries");
         assert!(!record.may_run_again(now, retries, true), "{retries} retries");
     }
+}
+
+#[test]
+fn no_newer_slot_starts_within_the_min_hold() {
+    let holding = |number, slot| BeginRequest { min_hold: 15_000, ..late_tick(number, slot) };
+    let mut record = after_one_run();
+
+    let skipped = BeginReply::Skip(SkipReason::Overlap { lease_left: 15_000 - 500 });
+    assert_eq!(record.begin(10_500, &holding(2, 10_400)), skipped);
+    assert_eq!(started(record.begin(25_000, &holding(4, 20_000))).slot, 20_000);
+    assert_eq!(record.counters.skips, 1);
+}
+
+#[test]
+fn a_min_hold_ends_when_the_clock_steps_back_or_the_body_did_not_start() {
+    let holding = |number, slot| BeginRequest { min_hold: 15_000, ..late_tick(number, slot) };
+    let mut record = after_one_run();
+    assert_eq!(started(record.begin(5_000, &holding(2, 20_000))).slot, 20_000, "the clock stepped back");
+
+    let mut record = JobRecord::default();
+    started(record.begin(10_000, &tick(1, 10_000)));
+    ended(&mut record, 10_001, 1, RunResult::Unstarted);
+    assert_eq!(started(record.begin(10_002, &holding(2, 20_000))).slot, 20_000);
+}
+
+/// One process runs them, one after the other.
+#[test]
+fn missed_slots_and_the_current_one_after_them_have_no_min_hold() {
+    let mut record = after_one_run();
+    for (number, slot) in [(2, 20_000), (3, 30_000)] {
+        let missed = BeginKind::Missed { slot };
+        let request = BeginRequest { kind: missed, min_hold: 15_000, ..late_tick(number, slot) };
+        assert_eq!(started(record.begin(40_000, &request)).slot, slot);
+        ended(&mut record, 40_000, number, RunResult::Succeeded);
+    }
+
+    let current = BeginRequest { min_hold: 15_000, ..tick(4, 40_000) };
+    assert_eq!(started(record.begin(40_001, &current)).slot, 40_000);
+}
+
+#[test]
+fn a_tick_waits_for_the_end_of_the_min_hold() {
+    for overlap in [Overlap::QueueOne, Overlap::CancelPrevious] {
+        let holding = |number, slot| BeginRequest { min_hold: 15_000, overlap, ..late_tick(number, slot) };
+        let mut record = after_one_run();
+
+        let waits = BeginReply::Wait { lease_left: 5_000 };
+        assert_eq!(record.begin(20_000, &holding(2, 20_000)), waits, "{overlap:?}");
+        assert_eq!(started(record.begin(25_000, &holding(2, 20_000))).slot, 20_000, "{overlap:?}");
+    }
+}
+
+/// The clock of the server steps back, and a run did not start.
+#[test]
+fn fencing_tokens_of_runs_only_increase() {
+    let mut record = JobRecord::default();
+    let first = started(record.begin(10_000, &tick(1, 10_000))).fence;
+    assert_eq!(first, 10_000_000, "microseconds of the server's clock");
+    assert_eq!(started(record.begin(10_001, &tick(1, 10_000))).fence, first, "the same run");
+    ended(&mut record, 10_002, 1, RunResult::Succeeded);
+    let second = started(record.begin(9_000, &late_tick(2, 20_000))).fence;
+    assert_eq!(second, first + 1);
+    record.reset(9_001);
+    assert!(started(record.begin(9_002, &late_tick(3, 30_000))).fence > second);
+}
+
+#[test]
+fn only_a_known_job_can_be_requested() {
+    let mut record = JobRecord::default();
+    assert!(!record.request_run(10_000));
+    assert_eq!(record, JobRecord::default(), "it changes nothing");
+
+    record.register(10_000, "every 10000 ms");
+    record.register(11_000, "every 20000 ms");
+
+    assert!(record.request_run(12_000));
+    assert_eq!((record.known, &*record.spec, record.request), (Some(10_000), "every 10000 ms", Some(12_000)));
 }

@@ -267,7 +267,20 @@ impl VoteTally {
                 _ => None,
             });
         let ttl = ttls.min().filter(|ttl| *ttl < Duration::MAX);
-        Some(Reply::Info(seen.map(|holder| RecordInfo { holder, waiters: 0, ttl })))
+        // The servers outside the majority that issued a fencing token may have a higher one.
+        let fence = |vote: &Vote| match vote.reply {
+            Reply::Info(Some(info)) => Some(info.fence),
+            _ => None,
+        };
+        let agreed = self.votes().filter_map(fence).find(|of_one| {
+            let equal = self.count(|vote| fence(vote) == Some(*of_one));
+            equal >= self.majority()
+        });
+        if seen.is_some() && agreed.is_none() && self.outstanding() > 0 {
+            return None;
+        }
+        let fence = agreed.flatten();
+        Some(Reply::Info(seen.map(|holder| RecordInfo { holder, waiters: 0, ttl, fence })))
     }
 
     /// Returns a failure if too few servers can contribute to a majority.

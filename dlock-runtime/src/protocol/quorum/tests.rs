@@ -176,7 +176,12 @@ fn a_fencing_token_is_the_greatest_of_a_majority() {
 fn inspect_returns_the_holder_on_a_majority() {
     let info = |process, seconds| {
         let holder = Some(TokenSource::of_process(process).process());
-        Reply::Info(Some(RecordInfo { holder, waiters: 0, ttl: Some(Duration::from_secs(seconds)) }))
+        Reply::Info(Some(RecordInfo {
+            holder,
+            waiters: 0,
+            ttl: Some(Duration::from_secs(seconds)),
+            fence: None,
+        }))
     };
 
     let (held_by_one, _, _) = vote_all(Command::Inspect, &[info(1, 9), info(2, 9), info(1, 5)]);
@@ -186,6 +191,26 @@ fn inspect_returns_the_holder_on_a_majority() {
     assert_eq!(seen.holder, Some(TokenSource::of_process(1).process()));
     assert_eq!(seen.ttl, Some(Duration::from_secs(5)));
     assert!(matches!(split, Some(Reply::Info(None))));
+}
+
+/// A server outside the majority that issued the token may have a higher one.
+#[test]
+fn inspect_returns_the_fencing_token_of_a_majority() {
+    let holder = Some(TokenSource::of_process(1).process());
+    let info = |fence| Reply::Info(Some(RecordInfo { holder, waiters: 0, ttl: None, fence }));
+    let seven = || info(Some(7));
+    for (votes, wanted, expected) in [
+        ([seven(), seven(), info(Some(9))], Some(7), 2),
+        ([seven(), info(Some(9)), seven()], Some(7), 3),
+        ([info(None), info(None), seven()], None, 2),
+        ([seven(), info(Some(9)), unknown()], None, 3),
+        ([seven(), info(Some(9)), info(None)], None, 3),
+    ] {
+        let (outcome, decided_after, _) = vote_all(Command::Inspect, &votes);
+
+        let Some(Reply::Info(Some(seen))) = outcome else { panic!("{outcome:?}") };
+        assert_eq!((seen.fence, decided_after), (wanted, expected), "{votes:?}");
+    }
 }
 
 #[test]
@@ -297,7 +322,7 @@ fn a_yield_with_too_few_replies_is_withdrawn() {
 fn inspect_of_a_hold_without_a_ttl_returns_no_ttl() {
     let info = |ttl| {
         let holder = Some(TokenSource::of_process(1).process());
-        Reply::Info(Some(RecordInfo { holder, waiters: 0, ttl }))
+        Reply::Info(Some(RecordInfo { holder, waiters: 0, ttl, fence: None }))
     };
     let nine = Some(Duration::from_secs(9));
     for (votes, wanted) in [([None, None], None), ([None, nine], nine)] {

@@ -77,7 +77,7 @@ fn inspect_reports_holder_waiters_and_ttl() {
 
     let Reply::Info(Some(sight)) = seen else { panic!("{seen:?}") };
     let ttl = Some(Duration::from_secs(20));
-    assert_eq!(sight, RecordInfo { holder: Some(a.process()), waiters: 2, ttl });
+    assert_eq!(sight, RecordInfo { holder: Some(a.process()), waiters: 2, ttl, fence: None });
     assert_eq!((record.tokens(at(10_000)), record.ends()), (vec![a, b, c], Some(at(30_000))));
 
     let nothing = run(&mut Record::default(), outsider, Command::Inspect, 0);

@@ -62,11 +62,11 @@ pub(crate) fn encode(
         Command::Withdraw => (Script::Withdraw, 1),
         Command::Yield { .. } => (Script::Yield, 1),
         Command::Fence | Command::RaiseFence { .. } => (Script::Fence, 2),
-        Command::Inspect => (Script::Inspect, 1),
+        Command::Inspect => (Script::Inspect, 2),
     };
     let mut call = script.call(encoding, loaded);
     call.arg(keys).arg(&**key);
-    if let Command::Fence | Command::RaiseFence { .. } = command {
+    if let Command::Fence | Command::RaiseFence { .. } | Command::Inspect = command {
         call.arg(counter(key));
     }
     call.arg(&token[..]);
@@ -183,9 +183,22 @@ pub(crate) fn no_fence(counter: &str, last: u64, server: &Redacted) -> Reply {
 
 /// Parses the reply to an inspection.
 fn record_info(seen: &[Value]) -> Option<RecordInfo> {
-    let [Value::BulkString(holder), Value::Int(waiters), Value::Int(ttl)] = seen else { return None };
+    let [Value::BulkString(holder), Value::Int(waiters), Value::Int(ttl), Value::BulkString(fence)] = seen
+    else {
+        return None;
+    };
     let holder = std::str::from_utf8(holder).ok().and_then(Token::parse).map(Token::process);
-    Some(RecordInfo { holder, waiters: usize::try_from(*waiters).ok()?, ttl: time_to_live(*ttl) })
+    let waiters = usize::try_from(*waiters).ok()?;
+    Some(RecordInfo { holder, waiters, ttl: time_to_live(*ttl), fence: last_fence(fence, LAST_FENCE) })
+}
+
+/// Parses the counter of fencing tokens. Returns `None` if there is none, or it is not a token up
+/// to `last`.
+pub(crate) fn last_fence(text: &[u8], last: u64) -> Option<u64> {
+    match fenced(text, last)? {
+        Reply::Fenced(fence) => Some(fence),
+        _ => None,
+    }
 }
 
 /// Returns the text of a reply.

@@ -406,6 +406,7 @@ impl RedisStub {
                     RespValue::Text(holder?.to_string()),
                     RespValue::Int(waiters),
                     ttl(info.ttl),
+                    RespValue::Text(self.last_fence(keys.get(1)?)),
                 ])
             }
             (Script::Inspect, Reply::Info(None)) | (_, Reply::NotOwner) => RespValue::Int(0),
@@ -437,7 +438,8 @@ impl RedisStub {
                 pair(3, time)
             }
             Command::Inspect => {
-                RespValue::List(vec![RespValue::Text(String::new()), RespValue::Int(0), ttl(time)])
+                let none = || RespValue::Text(String::new());
+                RespValue::List(vec![none(), RespValue::Int(0), ttl(time), none()])
             }
             Command::ForceRelease => {
                 if text.len() > LONGEST_VALUE {
@@ -508,6 +510,14 @@ impl RedisStub {
         self.keys.insert(counter.to_owned(), Entry::Counter { last: token, ends: now.plus(life) });
         self.issued.push((key.to_owned(), token));
         token
+    }
+
+    /// Returns the text of a counter, which is empty if there is none.
+    fn last_fence(&self, counter: &str) -> String {
+        match self.keys.get(counter) {
+            Some(Entry::Counter { last, .. }) => last.to_string(),
+            _ => String::new(),
+        }
     }
 
     /// Removes expired keys.

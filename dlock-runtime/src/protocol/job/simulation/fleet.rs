@@ -156,6 +156,7 @@ impl Fleet {
             overlap,
             crashed,
             retries: u32::try_from(setup(3, 2)).unwrap_or_default(),
+            min_hold: setup(5, 1) * PERIOD / 2,
         };
         // Clocks differ by up to half a period in either direction.
         let offsets: Vec<_> = (0..count).map(|_| HOUR - PERIOD / 2 + setup(4, PERIOD)).collect();
@@ -296,7 +297,7 @@ impl Fleet {
         if let BeginReply::Run(grant) = reply {
             // A slot that waited when the server's clock stepped back was due before.
             let is_early = request.kind != BeginKind::Requested && grant.slot > self.now + PERIOD / 2;
-            if self.starts.on_run(self.now, &request, grant)? && is_early {
+            if self.starts.on_run((self.now, server_time), &request, grant)? && is_early {
                 return Err(format!("{grant:?} starts too early, at {server_time}"));
             }
         }
@@ -404,7 +405,9 @@ impl Fleet {
     fn on_operator(&mut self) {
         let now = self.server_time();
         match self.choose(kind::OPERATOR, 0, 5) {
-            1 => self.record.request_run(now),
+            1 => {
+                self.record.request_run(now);
+            }
             2 => self.record.set_paused(now, !self.record.is_paused),
             3 if self.stepped_back == 0 => {
                 self.coverage.steps_back += 1;

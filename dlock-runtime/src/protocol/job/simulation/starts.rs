@@ -16,20 +16,24 @@ struct StartedRun {
     slot: u64,
     attempt: u32,
     is_requested: bool,
+    /// When the server granted it, by its clock.
+    granted: u64,
+    fence: u64,
     /// Until when the replica considers its lease valid, in true time.
     valid_until: u64,
     ended: Option<RunResult>,
 }
 
 impl Starts {
-    /// Records that the server grants a run, at the true time `now`. Returns `true` for a new run.
+    /// Records that the server grants a run, at the true time `now`, which is `server_time` by its
+    /// clock. Returns `true` for a new run.
     ///
     /// # Errors
     ///
     /// The violated invariant.
     pub(super) fn on_run(
         &mut self,
-        now: u64,
+        (now, server_time): (u64, u64),
         request: &BeginRequest,
         grant: RunGrant,
     ) -> Result<bool, String> {
@@ -45,10 +49,17 @@ impl Starts {
         if let Some(other) = self.runs.iter().find(|run| run.ended.is_none() && run.valid_until > now) {
             return Err(format!("{grant:?} starts while {other:?} is valid"));
         }
+        if let Some(other) = self.runs.iter().find(|run| run.fence >= grant.fence) {
+            return Err(format!("the fencing token of {grant:?} is not above that of {other:?}"));
+        }
         let earlier = || self.runs.iter().filter(|run| !run.is_requested);
         if !is_requested {
             if let Some(newer) = earlier().find(|run| run.slot > grant.slot) {
                 return Err(format!("{grant:?} starts after {newer:?}"));
+            }
+            let last = earlier().last().filter(|run| run.slot < grant.slot && run.granted <= server_time);
+            if let Some(last) = last.filter(|last| server_time - last.granted < request.min_hold) {
+                return Err(format!("{grant:?} starts within the `min_hold` of {last:?}"));
             }
             let same: Vec<_> = earlier().filter(|run| run.slot == grant.slot).collect();
             let attempts = u32::try_from(same.len()).unwrap_or(u32::MAX);
@@ -71,12 +82,14 @@ impl Starts {
                 return Err(format!("{grant:?} is one retry too many: {same:?}"));
             }
         }
-        let RunGrant { slot, attempt, .. } = grant;
+        let RunGrant { slot, attempt, fence, .. } = grant;
         self.runs.push(StartedRun {
             owner: request.owner,
             slot,
             attempt,
             is_requested,
+            granted: server_time,
+            fence,
             valid_until: 0,
             ended: None,
         });

@@ -67,7 +67,9 @@ pub(crate) fn encode(
     };
     let mut call = script.call(encoding, loaded);
     match command {
-        Command::Fence | Command::RaiseFence { .. } => call.arg(2).arg(&**key).arg(names::counter(key)),
+        Command::Fence | Command::RaiseFence { .. } | Command::Inspect => {
+            call.arg(2).arg(&**key).arg(names::counter(key))
+        }
         _ => call.arg(1).arg(&**key),
     };
     call.arg(owner::written(*token));
@@ -125,7 +127,8 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
 
 /// Parses the reply to an inspection. Waiters are not stored, so their number is 0.
 fn record_info(seen: &[Value]) -> Option<RecordInfo> {
-    let [Value::BulkString(holder), Value::Int(ttl)] = seen else { return None };
+    let [Value::BulkString(holder), Value::Int(ttl), Value::BulkString(fence)] = seen else { return None };
     let holder = std::str::from_utf8(holder).ok().and_then(owner::parse).map(Token::process);
-    Some(RecordInfo { holder, waiters: 0, ttl: time_to_live(*ttl) })
+    let fence = codec::last_fence(fence, LAST_FENCE_OF_REDISSON);
+    Some(RecordInfo { holder, waiters: 0, ttl: time_to_live(*ttl), fence })
 }

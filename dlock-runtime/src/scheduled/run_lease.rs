@@ -1,0 +1,77 @@
+//! [`RunLease`], the lease of a run as its body sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::renewed_lease::RenewedLease;
+use crate::error::Result;
+use crate::guard::FencingToken;
+
+/// The lease of a run, which is renewed while its body runs. Bound by `guard = lease` of
+/// [`#[scheduled]`](macro@crate::scheduled).
+///
+/// If the lease is lost, the body is dropped at its next await. Use [`check`](Self::check) between
+/// steps without one, and pass the [`fencing_token`](Self::fencing_token) to what the body writes.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use dlock_runtime::{Error, scheduled};
+///
+/// #[scheduled(name = "import", every = "5m", guard = lease)]
+/// async fn import(rows: Vec<u64>) -> Result<Option<u64>, Error> {
+///     let mut sum = 0;
+///     for row in rows {
+///         lease.check()?; // stops here if another process may run the job
+///         sum += row; // .. a write carries `lease.fencing_token()` ..
+///     }
+///     assert!(lease.remaining() > Duration::ZERO);
+///     Ok(Some(sum))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+/// # dlock_runtime::init("memory://").await?;
+/// assert_eq!(import(vec![1, 2]).await?, Some(3));
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct RunLease {
+    lease: Arc<RenewedLease>,
+    fence: FencingToken,
+}
+
+impl RunLease {
+    pub(super) fn new(lease: &Arc<RenewedLease>, fence: FencingToken) -> Self {
+        Self { lease: Arc::clone(lease), fence }
+    }
+
+    /// Checks that the run may continue, by this machine's clock. It sends no request.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`](crate::Error::Lost) if another process may run the job, a newer tick has
+    /// replaced the run, `max_hold` has passed, or the run has ended;
+    /// [`Error::Unavailable`](crate::Error::Unavailable) in a forked process.
+    pub fn check(&self) -> Result<()> {
+        self.lease.check()
+    }
+
+    /// Returns how long the lease is still valid, and at most the rest of `max_hold`; zero if it is
+    /// not. A renewal extends it.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.lease.remaining()
+    }
+
+    /// Returns the fencing token of the run. It is higher than the tokens of all earlier runs of the
+    /// job, in all processes.
+    ///
+    /// Pass it to the resource with every write, and have the resource reject any token lower than
+    /// the highest that it has seen. It is in the reply that started the run, so it costs nothing.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.fence
+    }
+}
