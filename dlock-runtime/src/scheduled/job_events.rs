@@ -75,6 +75,7 @@ impl JobEvents {
             }),
             15 => JobRequest::SetPaused(choices.draw(2) == 0),
             16 => JobRequest::SetPaused(false),
+            17 if choices.draw(3) == 0 => JobRequest::Register { spec: "every 3 s".to_owned() },
             17 => JobRequest::RequestRun,
             18 if choices.draw(4) == 0 => JobRequest::Reset,
             _ => JobRequest::Read,
@@ -101,7 +102,7 @@ impl JobEvents {
             overlap: [Overlap::Skip, Overlap::QueueOne, Overlap::CancelPrevious][choices.index(3)],
             crashed: [CrashedRun::Rerun, CrashedRun::Skip][choices.index(2)],
             retries: [0, 0, 2][choices.index(3)],
-            min_hold: [0, 0, 0, HOUR][choices.index(4)],
+            min_hold: [0, 0, HOUR][choices.index(3)],
         }
     }
 
@@ -133,7 +134,7 @@ impl JobEvents {
 fn begin_without_times(reply: BeginReply, time: impl Fn(u64) -> u64) -> BeginReply {
     match reply {
         BeginReply::Run(mut grant) => {
-            (grant.slot, grant.counted) = (time(grant.slot), time(grant.counted));
+            (grant.slot, grant.counted, grant.fence) = (time(grant.slot), time(grant.counted), 0);
             BeginReply::Run(grant)
         }
         BeginReply::Wait { lease_left } => BeginReply::Wait { lease_left: lease_left.min(1) },
@@ -152,6 +153,8 @@ fn record_without_times(mut record: JobRecord, now: u64, time: impl Fn(u64) -> u
     record.known = record.known.map(&time);
     (record.skipped, record.counted) = (time(record.skipped), time(record.counted));
     record.request = record.request.map(&time);
+    record.began = record.began.map(&time);
+    record.fence = record.fence.min(1);
     record.succeeded = record.succeeded.map(|(at, slot)| (time(at), time(slot)));
     if let Some(run) = &mut record.run {
         run.lease_end = u64::from(run.lease_end > now);
