@@ -1,6 +1,6 @@
 //! The words of one attribute: its parameters, and the nouns of its messages.
 
-use crate::arguments::names;
+use crate::arguments::names::{self, plain};
 use crate::report::list;
 
 /// The words of one attribute.
@@ -92,11 +92,6 @@ impl Vocabulary {
     }
 }
 
-/// Returns a name in lower case and without underscores.
-fn plain(name: &str) -> String {
-    name.chars().filter(|c| *c != '_').map(|c| c.to_ascii_lowercase()).collect()
-}
-
 /// Plain names, the parameter of the attribute that a hint needs, and the hint.
 const HINTS: &[(&[&str], Option<&str>, &str)] = &[
     (
@@ -155,6 +150,12 @@ const HINTS: &[(&[&str], Option<&str>, &str)] = &[
             "publish",
             "responsetimeout",
             "connecttimeout",
+            "connect",
+            "fencettl",
+            "tlsca",
+            "tlscert",
+            "tlskey",
+            "tlsname",
             "grantlease",
             "handoffbudget",
             "pollinterval",

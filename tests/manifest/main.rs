@@ -9,6 +9,7 @@ mod prose;
 mod readme;
 mod structure;
 mod targets;
+mod vocabulary;
 
 use std::path::{Path, PathBuf};
 

@@ -1,33 +1,22 @@
 //! Finds the name that was probably meant by a misspelled one.
 
-/// Returns the candidate nearest to `name`: at most 1/3 of its letters, or one, may differ.
+use strsim::levenshtein;
+
+/// Returns the candidate nearest to `name`: at most 1/3 of its letters, or one, may differ. Case
+/// and underscores do not count.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (name.chars().count() / 3).max(1);
+    let (limit, meant) = ((name.chars().count() / 3).max(1), plain(name));
     candidates
         .into_iter()
-        .map(|candidate| (distance(name, candidate), candidate))
+        .map(|candidate| (levenshtein(&meant, &plain(candidate)), candidate))
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the Levenshtein distance: the number of letters to insert, delete, or replace. It
-/// ignores case and underscores.
-fn distance(left: &str, right: &str) -> usize {
-    let plain = |name: &str| -> Vec<char> {
-        name.chars().filter(|c| *c != '_').map(|c| c.to_ascii_lowercase()).collect()
-    };
-    let right = plain(right);
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (above, from) in plain(left).into_iter().enumerate() {
-        let mut next = vec![above + 1];
-        for ((to, diagonal), up) in right.iter().zip(&row).zip(row.iter().skip(1)) {
-            let before = next.last().copied().unwrap_or_default();
-            next.push((diagonal + usize::from(from != *to)).min(up + 1).min(before + 1));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
+/// Returns a name in lower case and without underscores.
+pub(crate) fn plain(name: &str) -> String {
+    name.replace('_', "").to_ascii_lowercase()
 }
 
 #[cfg(test)]

@@ -1,26 +1,14 @@
 //! Suggests the known name that is nearest to a misspelled one.
 
+use strsim::levenshtein;
+
 /// Returns the candidate nearest to `name`. At most 1/3 of its letters may differ, and from one to
 /// three.
 pub(super) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = ((name.chars().count() + 1) / 3).clamp(1, 3); // two of five: two swapped letters count as two
-    let near = candidates.into_iter().map(|candidate| (distance(name, candidate), candidate));
+    let near = candidates.into_iter().map(|candidate| (levenshtein(name, candidate), candidate));
     let near = near.filter(|(distance, _)| *distance <= limit).min_by_key(|(distance, _)| *distance);
     near.map(|(_, candidate)| candidate)
-}
-
-/// Returns the Levenshtein distance: the number of letters to insert, delete, or replace.
-fn distance(left: &str, right: &str) -> usize {
-    let mut row: Vec<usize> = (0..=right.chars().count()).collect();
-    for (above, from) in left.chars().enumerate() {
-        let mut next = vec![above + 1];
-        for ((to, diagonal), up) in right.chars().zip(&row).zip(row.iter().skip(1)) {
-            let before = next.last().copied().unwrap_or_default();
-            next.push((diagonal + usize::from(from != to)).min(up + 1).min(before + 1));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]

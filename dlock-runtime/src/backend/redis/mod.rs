@@ -259,12 +259,7 @@ impl Backend for Redis {
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let shared = Arc::clone(&self.shared);
-        Box::pin(async move {
-            // The thread has started: only then do callers have the manager.
-            if let Some(own) = shared.runtimes.own() {
-                let _ = own.spawn(async move { tokio::time::sleep(time).await }).await;
-            }
-        })
+        Box::pin(async move { shared.runtimes.sleep(time).await })
     }
 
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

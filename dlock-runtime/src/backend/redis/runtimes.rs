@@ -24,7 +24,7 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::fork::in_one_process;
@@ -102,6 +102,17 @@ impl Runtimes {
     /// Spawns a task on the manager's own thread. Before that has started, the task is dropped.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
         Some(self.own()?.spawn(in_one_process(task)).abort_handle())
+    }
+
+    /// Sleeps on the manager's own thread, which has timers. If the future is dropped, its task
+    /// ends.
+    pub(super) async fn sleep(&self, time: Duration) {
+        let mut timer = JoinSet::new();
+        // The thread has started: only then do callers have the manager.
+        if let Some(own) = self.own() {
+            timer.spawn_on(async move { tokio::time::sleep(time).await }, own);
+        }
+        let _ = timer.join_next().await;
     }
 
     /// Moves an open connection to the callers' runtime, and moves it with the others from now on.
@@ -292,6 +303,7 @@ mod tests {
     use std::task::Poll;
     use std::thread::{self, ThreadId};
 
+    use futures_util::FutureExt;
     use tokio::runtime::{Builder, Runtime};
     use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -427,6 +439,23 @@ mod tests {
         test.runtimes.return_to_callers();
         assert!(!test.runtimes.uses_callers(), "an ended runtime is not used again");
         drop(test.driver);
+    }
+
+    #[test]
+    fn a_dropped_sleep_leaves_no_task() {
+        let (runtimes, own) = (Runtimes::default(), multi_thread());
+        runtimes.set_own(own.handle().clone());
+        let tasks = || own.metrics().num_alive_tasks();
+
+        let sleep = runtimes.sleep(Duration::from_secs(3_600));
+        assert!(sleep.now_or_never().is_none());
+
+        let ended = async {
+            while tasks() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        own.block_on(async { tokio::time::timeout(SOON, ended).await }).expect("its task ends");
     }
 
     #[test]
