@@ -66,6 +66,7 @@ impl fmt::Debug for Timer {
 }
 
 /// Spawns a task on the current runtime, or on the thread.
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
 pub(crate) fn spawn(task: Pin<Box<dyn Future<Output = ()> + Send>>) {
     if let Ok(current) = Handle::try_current() {
         current.spawn(task);

@@ -42,7 +42,6 @@ use crate::protocol::command::Command;
 use crate::protocol::deadline::BootInstant;
 #[cfg(all(feature = "idempotent", feature = "testing"))]
 use crate::testing::crash_point::CrashPoint;
-use crate::timer;
 use crate::token::Token;
 
 /// One command for one key.
@@ -109,15 +108,16 @@ pub(crate) trait Backend: Debug + Send + Sync {
 
     /// Returns `true` if the backend runs [`Command::Call`]. Several servers that vote have no
     /// order of operations on one key, so they do not.
-    #[allow(dead_code, reason = "used by features that are not locks")]
+    #[cfg(any(feature = "idempotent", feature = "scheduled"))]
     fn runs_calls(&self) -> bool {
         true
     }
 
     /// Spawns a task that runs even while the callers' threads are blocked, if the backend has its
     /// own thread.
+    #[cfg(any(feature = "idempotent", feature = "scheduled"))]
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        timer::spawn(task);
+        crate::timer::spawn(task);
     }
 
     /// Returns `true` if a test has the attempt of `record` crash at this point.

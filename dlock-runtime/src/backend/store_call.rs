@@ -3,7 +3,10 @@
 //! A feature describes each operation twice: as a script, which servers run, and as a pure rule,
 //! which `memory://` runs. Both give the same [`ScriptReply`]. A call uses the connections, the
 //! routing, and the timeouts of lock commands, and none of their rules.
-#![allow(dead_code, reason = "used by features that are not locks")]
+#![cfg_attr(
+    not(any(feature = "idempotent", feature = "scheduled")),
+    allow(dead_code, reason = "used by features that are not locks")
+)]
 
 use std::any::Any;
 use std::borrow::Cow;

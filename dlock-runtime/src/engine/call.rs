@@ -1,6 +1,5 @@
 //! How the operations of features that are not locks are sent: to a caller that waits, or in the
 //! background. See `store_calls` for their state.
-#![allow(dead_code, reason = "used by features that are not locks")]
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -69,15 +68,6 @@ impl Engine {
     /// Counts an activity that a shutdown waits for, until the returned value is dropped.
     pub(crate) fn active_call(&self) -> ActiveCall {
         self.calls.active_call()
-    }
-
-    /// Waits until there is no activity, for at most `limit`.
-    pub(super) async fn wait_for_calls(&self, limit: Duration) {
-        tokio::select! {
-            biased;
-            () = self.calls.drained() => {}
-            () = self.backend.sleep(limit) => {}
-        }
     }
 }
 

@@ -27,6 +27,7 @@
 pub(crate) mod acquire_future;
 pub(crate) mod acquisition;
 mod atomic_deadline;
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
 mod call;
 pub(crate) mod effects;
 pub(crate) mod hold_guard;
@@ -567,13 +568,12 @@ impl Engine {
         for key in self.keys() {
             self.with_key(&key, KeyState::close);
         }
-        futures_util::future::join(self.wait_for_holders(grace), self.wait_for_calls(grace)).await;
+        self.wait_until_idle(grace).await;
         self.calls.abort();
         for key in self.keys() {
             self.with_key(&key, |key_state, cx| key_state.mark_lost(LossCause::Shutdown, cx));
         }
-        let limit = self.rules.response_timeout;
-        futures_util::future::join(self.wait_for_holders(limit), self.wait_for_calls(limit)).await;
+        self.wait_until_idle(self.rules.response_timeout).await;
         for key in self.keys() {
             self.with_key(&key, KeyState::release_all);
         }
@@ -599,9 +599,9 @@ impl Engine {
         }
     }
 
-    /// Waits until no task holds a lock, for at most `limit`.
-    async fn wait_for_holders(&self, limit: Duration) {
-        let all = async {
+    /// Waits until no task holds a lock and no call is active, for at most `limit`.
+    async fn wait_until_idle(&self, limit: Duration) {
+        let no_holders = async {
             loop {
                 let drained = self.drained.notified();
                 if self.holders.load(Ordering::Acquire) == 0 {
@@ -612,7 +612,7 @@ impl Engine {
         };
         tokio::select! {
             biased;
-            () = all => {}
+            _ = futures_util::future::join(no_holders, self.calls.drained()) => {}
             () = self.backend.sleep(limit) => {}
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! - A call in the background is sent again until it has a definite reply, for a bounded time.
 //! - Calls in the background are bounded in number and in bytes, and cleanups use at most half.
-#![allow(dead_code, reason = "used by features that are not locks")]
+#![cfg_attr(not(feature = "idempotent"), allow(dead_code, reason = "the other features use a part"))]
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};

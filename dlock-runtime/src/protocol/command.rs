@@ -80,7 +80,10 @@ pub(crate) enum Command {
     Ping,
     /// Runs the operation that the request carries, on a key that is no lock. Replies:
     /// [`Reply::Called`].
-    #[allow(dead_code, reason = "constructed by features that are not locks")]
+    #[cfg_attr(
+        not(any(feature = "idempotent", feature = "scheduled")),
+        allow(dead_code, reason = "used by features that are not locks")
+    )]
     Call,
 }
 
@@ -148,6 +151,10 @@ pub(crate) enum Reply {
     /// The state of the lock, or `None` if the key is absent.
     Info(Option<RecordInfo>),
     /// The reply to an operation on a key that is no lock.
+    #[cfg_attr(
+        not(any(feature = "idempotent", feature = "scheduled")),
+        allow(dead_code, reason = "used by features that are not locks")
+    )]
     Called(ScriptReply),
     /// The command did not run, and will not run.
     Refused(Failure),

@@ -45,7 +45,11 @@ pub(crate) mod foreign_clients;
 pub(crate) mod handoff_budget;
 pub(crate) mod hold;
 pub(crate) mod hold_terms;
-#[cfg_attr(not(feature = "idempotent"), allow(dead_code, unused_imports, reason = "used by the feature"))]
+#[cfg(any(test, feature = "idempotent"))]
+#[cfg_attr(
+    not(feature = "idempotent"),
+    allow(dead_code, unused_imports, reason = "only tests use it without the feature")
+)]
 pub(crate) mod idempotency;
 pub(crate) mod invalidation;
 #[cfg(any(test, feature = "scheduled"))]

@@ -9,7 +9,7 @@ pub(crate) enum ScriptReply {
     Array(Vec<ScriptReply>),
 }
 
-#[allow(dead_code, reason = "read by features that are not locks")]
+#[cfg_attr(not(feature = "idempotent"), allow(dead_code, reason = "the other features use a part"))]
 impl ScriptReply {
     /// Returns a reply with this text.
     pub(crate) fn text(text: &str) -> Self {

@@ -235,10 +235,12 @@ impl Backend for Redis {
         self.shared.wake_by(due);
     }
 
+    #[cfg(any(feature = "idempotent", feature = "scheduled"))]
     fn runs_calls(&self) -> bool {
         !self.driver.get().is_some_and(|driver| matches!(driver.topology, Topology::Quorum(_)))
     }
 
+    #[cfg(any(feature = "idempotent", feature = "scheduled"))]
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.shared.runtimes.spawn(task);
     }
