@@ -192,18 +192,15 @@ async fn a_crashed_call_is_shown_resolved_and_forgotten() {
     let url = patient(&server);
     let manager = LockManager::connect(&url).await.expect("the server takes managers");
     let call = manager.idempotent("charge:7").lease(Duration::from_millis(100));
+    let stepped = tokio::sync::Notify::new();
     let mut crashing = Box::pin(call.run_attached(async |record| {
         record.step("psp", async || Ok::<_, dlock_runtime::Error>(1)).await?;
+        stepped.notify_one();
         std::future::pending::<Result<u8, dlock_runtime::Error>>().await
     }));
-    let stepped = async {
-        while call.status().await.expect("it answers").is_none_or(|status| status.steps().is_empty()) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
     tokio::select! {
         _ = &mut crashing => unreachable!("its body is pending"),
-        () = stepped => {}
+        () = stepped.notified() => {}
     }
     drop(crashing);
     tokio::time::sleep(Duration::from_millis(150)).await;

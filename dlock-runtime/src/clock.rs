@@ -17,6 +17,11 @@ use tokio::runtime;
 use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 
+/// Returns a duration in whole milliseconds.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A source of time.
 #[derive(Debug)]
 pub(crate) enum Clock {

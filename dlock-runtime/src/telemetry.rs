@@ -46,6 +46,7 @@ use std::time::Duration;
 use tracing::span::Id;
 use tracing::{Span, field};
 
+use crate::clock::millis;
 use crate::engine::Engine;
 use crate::engine::hold_guard::{HoldGuard, Loss};
 use crate::error::{Error, LossCause};
@@ -553,10 +554,6 @@ pub(crate) fn actor_failed(error: &dyn std::fmt::Display) {
 /// Emits an event. A subscriber that panics must not end the thread that renews all leases.
 fn from_the_actor(tell: impl FnOnce()) {
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(tell));
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn error_outcome(error: &Error) -> &'static str {

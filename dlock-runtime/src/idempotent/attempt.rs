@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::backend::store_call::StoreOperation;
+use crate::clock::millis;
 use crate::config::config;
 use crate::engine::Engine;
 use crate::engine::renewed_lease::{LeaseRenewal, RenewedLease};
@@ -281,9 +282,4 @@ fn send_in_order(
 /// Returns the failure of a reply that no script gives.
 pub(super) fn unexpected_reply() -> Failure {
     Failure::new(FailureKind::Passing, "the server gave an unexpected reply")
-}
-
-/// Returns a duration in whole milliseconds.
-pub(super) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::store_call::StoreOperation;
+use crate::clock::millis;
 use crate::config::config;
 use crate::engine::Engine;
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, Result};
-use crate::idempotent::attempt::{Attempt, RecordTerms, millis, unexpected_reply};
+use crate::idempotent::attempt::{Attempt, RecordTerms, unexpected_reply};
 use crate::idempotent::execution::Execution;
 use crate::idempotent::operation::{RecordOperation, decode};
 use crate::idempotent::options::{IdempotentOptions, OnUnavailable};

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use tracing::Instrument as _;
 
+use crate::clock::millis;
 use crate::config::config;
 use crate::engine::store_calls::{ActiveCall, CallFailure};
 use crate::error::{Error, Result};
 use crate::global::in_current_scope;
-use crate::idempotent::attempt::{Attempt, millis};
+use crate::idempotent::attempt::Attempt;
 use crate::idempotent::duplicates::Turn;
 use crate::idempotent::idempotent_record::IdempotentRecord;
 use crate::idempotent::outcome::Completion;

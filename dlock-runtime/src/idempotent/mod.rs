@@ -151,6 +151,20 @@ impl<P> Idempotent<P> {
         self
     }
 
+    /// Sets those of `ttl`, `lease`, and `wait` that are given.
+    pub(crate) fn times(
+        mut self,
+        ttl: Option<Duration>,
+        lease: Option<Duration>,
+        wait: Option<Duration>,
+    ) -> Self {
+        let options = &mut self.options;
+        options.ttl = ttl.unwrap_or(options.ttl);
+        options.lease = lease.or(options.lease);
+        options.wait = wait.or(options.wait);
+        self
+    }
+
     /// Sets what happens after a crash. Default: [`OnCrash::Fail`].
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.options.on_crash = on_crash;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::backend::store_call::StoreOperation;
+use crate::clock::millis;
 use crate::config::config;
 use crate::error::{Error, Result};
 use crate::idempotent::Idempotent;
-use crate::idempotent::attempt::millis;
 use crate::idempotent::begin::{check_manager, record_name};
 use crate::idempotent::operation::{RecordOperation, decode};
 use crate::protocol::command::{Failure, FailureKind};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::clock::millis;
 use crate::error::{Error, Result};
-use crate::idempotent::attempt::millis;
 use crate::idempotent::begin::{Asked, Begun, PendingCall};
 use crate::idempotent::duplicates::{Turn, waiter_id};
 use crate::protocol::deadline::BootInstant;

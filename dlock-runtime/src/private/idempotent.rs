@@ -112,24 +112,12 @@ impl IdempotentSite {
 
     /// Sets the options of a call.
     fn configure(&self, call: Idempotent) -> Idempotent {
-        let call = call
-            .name(self.name)
+        call.name(self.name)
             .version(self.version)
             .result_type(self.result_type)
             .on_crash(self.on_crash)
-            .on_unavailable(self.on_unavailable);
-        let call = match self.ttl {
-            Some(ttl) => call.ttl(ttl),
-            None => call,
-        };
-        let call = match self.lease {
-            Some(lease) => call.lease(lease),
-            None => call,
-        };
-        match self.wait {
-            Some(wait) => call.wait(wait),
-            None => call,
-        }
+            .on_unavailable(self.on_unavailable)
+            .times(self.ttl, self.lease, self.wait)
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dlock_calendar::Calendar;
 
+use crate::clock::millis;
 use crate::config::config;
 use crate::error::Result;
 
@@ -56,7 +57,7 @@ impl CatchUp {
             Self::None => Vec::new(),
             Self::Latest => calendar.between(since, before, 1, 1).0,
             Self::All { max, window } => {
-                let window = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
+                let window = millis(window);
                 let since = since.max(now.saturating_sub(window));
                 calendar.between(since, before, max as usize, max.into()).0
             }

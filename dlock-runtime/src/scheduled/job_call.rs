@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::store_call::StoreOperation;
+use crate::clock::millis;
 use crate::config::config;
 use crate::engine::renewed_lease::{LeaseRenewal, RenewedLease};
 use crate::engine::store_calls::{ActiveCall, CallFailure};
@@ -176,7 +177,7 @@ impl JobCall {
             BeginKind::Tick { .. } | BeginKind::Missed { .. } => slot_of(kind),
         };
         let period = self.schedule.checked().map(|calendar| calendar.period_at(slot)).unwrap_or_default();
-        u64::try_from(period.as_millis()).unwrap_or(u64::MAX).saturating_mul(3).max(SHORTEST_TTL)
+        millis(period).saturating_mul(3).max(SHORTEST_TTL)
     }
 
     fn request(&self, kind: BeginKind, owner: Token) -> BeginRequest {
@@ -185,7 +186,7 @@ impl JobCall {
             owner,
             node: self.store.manager.id(),
             spec: self.spec.clone(),
-            lease: self.lease_millis(),
+            lease: millis(self.lease),
             overlap: self.schedule.overlap,
             crashed: self.schedule.on_crash,
             retries: self.schedule.retries(),
@@ -239,14 +240,10 @@ impl JobCall {
         let ends = max_hold.map_or(BootInstant::NEVER, |max_hold| engine.now().plus(max_hold));
         let terms = OwnerTerms { lease: self.lease, validity: self.lease, ends };
         let lease = RenewedLease::new(engine, (&self.key, &self.record), terms, owner, sent);
-        let request = JobRequest::Renew { owner, lease: self.lease_millis() };
+        let request = JobRequest::Renew { owner, lease: millis(self.lease) };
         let operation = Arc::new(JobOperation { request, ttl });
         lease.start_renewal(LeaseRenewal { operation, decode: lease_reply });
         lease
-    }
-
-    fn lease_millis(&self) -> u64 {
-        u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX)
     }
 }
 

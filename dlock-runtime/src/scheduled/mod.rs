@@ -15,7 +15,8 @@
 //!   record_fields a record as the fields of a hash
 //! ```
 //!
-//! The rules of a record are in `protocol::job`, and the lease of a run is in `engine::renewed_lease`.
+//! The rules of a record are in `protocol::job`, and the lease of a run is in
+//! `engine::renewed_lease`.
 
 mod catch_up;
 mod job;

@@ -261,26 +261,14 @@ const DEFAULT_LIMIT: usize = 256 * 1024;
 impl<F> IdempotencySettings<F> {
     /// Returns the idempotent call of a request.
     pub(super) fn call(&self, key: LockKey, payload: &[u8]) -> Idempotent {
-        let call = self
-            .manager
+        self.manager
             .idempotent(key)
             .result_type("http response")
             .fingerprint_bytes(payload)
             .on_crash(self.on_crash)
             .on_unavailable(self.on_unavailable)
-            .longest_result(self.max_response + HEADERS);
-        let call = match self.ttl {
-            Some(ttl) => call.ttl(ttl),
-            None => call,
-        };
-        let call = match self.lease {
-            Some(lease) => call.lease(lease),
-            None => call,
-        };
-        match self.wait {
-            Some(wait) => call.wait(wait),
-            None => call,
-        }
+            .longest_result(self.max_response + HEADERS)
+            .times(self.ttl, self.lease, self.wait)
     }
 
     /// Returns `true` if the next request must not run the handler again.
