@@ -153,7 +153,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut statuses = customers.await??;
     statuses.sort_unstable();
     println!("stopped; the ticket went to customer {:?}", office.customers());
-    assert_eq!(statuses, [200, 410, 410], "one ticket is sold, and the other customers are told so");
+    assert_eq!(statuses, [200, 410, 410], "one ticket is sold, and the others get 410");
     assert_eq!(office.customers().len(), 1, "the last ticket is sold once");
     Ok(())
 }

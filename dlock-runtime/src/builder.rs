@@ -84,13 +84,13 @@ impl Builder {
         self
     }
 
-    /// Sets the name that operators see for this manager. Default: the host and the process, such as
+    /// Sets the name that operators see for this manager. Default: host and process, such as
     /// `web-1:4242`.
     ///
     /// It has 1 to 64 printable ASCII characters, and no spaces. [`LockInfo::owner`] returns it for
-    /// locks of this manager, `CLIENT LIST` has it as the name of the manager's connections, and the
-    /// event `dlock.connected` has it in its field `owner`. It need not be unique. All users of the
-    /// server can see it, so it must not contain a secret.
+    /// locks of this manager, `CLIENT LIST` has it as the name of the manager's connections, and
+    /// the event `dlock.connected` has it in its field `owner`. It need not be unique. Users of the
+    /// server who may list clients or channels see it, so it must not contain a secret.
     ///
     /// [`LockInfo::owner`]: crate::LockInfo::owner
     #[doc(alias = "client_name")]

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::guard::{answered, usable};
 #[cfg(feature = "idempotent")]
 use crate::idempotent::duplicates::Duplicates;
-use crate::key::{IntoLockKey, Name};
+use crate::key::{IntoLockKey, LockKey};
 use crate::leader::elections::Elections;
 use crate::lock::Lock;
 use crate::lock_info::LockInfo;
@@ -277,7 +277,7 @@ impl LockManager {
                 let Some(sight) = sight else { return Ok(None) };
                 let kept = engine.is_kept(key.name());
                 let owner = match sight.holder {
-                    Some(holder) => self.owner_of(holder, key.name()).await,
+                    Some(holder) => self.owner_of(holder, &key).await,
                     None => None,
                 };
                 Ok(Some(LockInfo::new(sight, owner, engine.tokens.process(), kept)))
@@ -286,8 +286,8 @@ impl LockManager {
         }
     }
 
-    /// Returns the owner of the manager that holds the lock of this name, if it can be found.
-    async fn owner_of(&self, holder: ProcessId, name: &Name) -> Option<String> {
+    /// Returns the owner of the manager that holds the lock of `key`, if it can be found.
+    async fn owner_of(&self, holder: ProcessId, key: &LockKey) -> Option<String> {
         let engine = self.engine();
         if holder == engine.tokens.process() {
             return Some(self.owner().to_owned());
@@ -298,8 +298,8 @@ impl LockManager {
         if !engine.capabilities.store_calls {
             return None;
         }
-        let lookup = Arc::new(OwnerLookup::new(holder));
-        let reply = engine.call(name, &(Arc::clone(&lookup) as _)).await.ok()?;
+        let lookup = Arc::new(OwnerLookup::new(holder, key.namespace()));
+        let reply = engine.call(key.name(), &(Arc::clone(&lookup) as _)).await.ok()?;
         lookup.owner_in(&reply)
     }
 

@@ -58,9 +58,9 @@ impl Namespace {
         format!("{}{}", self.grants, waiter(&process.token_prefix()))
     }
 
-    /// Returns the channels that a manager subscribes to first: that of its grants, and the one
-    /// that announces its owner.
-    pub(crate) fn first_channels(&self, process: ProcessId, owner: &str) -> [String; 2] {
+    /// Returns the channels that a manager subscribes to: that of its grants, and the one that
+    /// announces its owner.
+    pub(crate) fn channels(&self, process: ProcessId, owner: &str) -> [String; 2] {
         let grants = self.grant_channel(process);
         let announced = format!("{grants}:{owner}");
         [grants, announced]

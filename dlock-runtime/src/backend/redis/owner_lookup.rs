@@ -1,7 +1,7 @@
 //! [`OwnerLookup`]: finds the owner of a manager at a server.
 //!
-//! Each manager subscribes to a channel whose name ends in its owner. The channel carries no
-//! messages: its name exists as long as the manager is connected.
+//! In each of its namespaces, a manager subscribes to a channel whose name ends in its owner. The
+//! channel carries no messages: its name exists as long as the manager is connected.
 
 use std::borrow::Cow;
 
@@ -16,24 +16,32 @@ use crate::token::ProcessId;
 /// The server compares the names of all its channels, also those of other clients.
 #[derive(Debug)]
 pub(crate) struct OwnerLookup {
-    /// What the channel's name has between the namespace and the owner. The manager's own namespace
-    /// may differ from that of its lock.
-    behind_namespace: String,
-    /// The pattern of the channel's name.
+    /// What precedes the owner in the channel's name.
+    before: String,
+    /// The pattern of the channel's name. It begins like the name, so that comparing another name
+    /// ends at its first characters.
     pattern: String,
 }
 
 impl OwnerLookup {
-    pub(crate) fn new(manager: ProcessId) -> Self {
-        let behind_namespace = format!("{GRANTS}{}:", waiter(&manager.token_prefix()));
-        let pattern = format!("*{behind_namespace}*");
-        Self { behind_namespace, pattern }
+    /// Finds the owner of the manager that holds a lock in `namespace`.
+    pub(crate) fn new(manager: ProcessId, namespace: &str) -> Self {
+        let before = format!("{namespace}{GRANTS}{}:", waiter(&manager.token_prefix()));
+        let mut pattern = String::with_capacity(before.len() + 1);
+        for c in before.chars() {
+            if GLOB.contains(&c) {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+        pattern.push('*');
+        Self { before, pattern }
     }
 
     /// Returns the owner in the reply. Any client may create a channel, so the owner is checked.
     pub(crate) fn owner_in(&self, reply: &ScriptReply) -> Option<String> {
         let ScriptReply::Bytes(channel) = reply else { return None };
-        let (_, owner) = std::str::from_utf8(channel).ok()?.split_once(&self.behind_namespace)?;
+        let owner = std::str::from_utf8(channel).ok()?.strip_prefix(&self.before)?;
         owner::problem(owner).is_none().then(|| owner.to_owned())
     }
 }
@@ -61,6 +69,9 @@ impl StoreOperation for OwnerLookup {
     }
 }
 
+/// The characters that have a meaning in a pattern.
+const GLOB: [char; 5] = ['*', '?', '[', ']', '\\'];
+
 /// Returns one channel, so that the reply is small regardless of how many match.
 pub(crate) static SCRIPT: StoreScript =
     StoreScript::new("return redis.call('PUBSUB', 'CHANNELS', ARGV[2])[1]");
@@ -74,9 +85,10 @@ mod tests {
     #[test]
     fn an_owner_is_found_in_the_channel_of_its_manager_only() {
         let (process, other) = (TokenSource::of_process(1).process(), TokenSource::of_process(2).process());
-        let found = |of, channel: &str| OwnerLookup::new(of).owner_in(&ScriptReply::text(channel));
         for namespace in ["dlock", "", "a*[b"] {
-            let [grants, channel] = Namespaces::new(namespace).own().first_channels(process, "web-1:grant:7");
+            let found =
+                |of, channel: &str| OwnerLookup::new(of, namespace).owner_in(&ScriptReply::text(channel));
+            let [grants, channel] = Namespaces::new(namespace).own().channels(process, "web-1:grant:7");
 
             assert_eq!(found(process, &channel).as_deref(), Some("web-1:grant:7"));
             assert_eq!(found(other, &channel), None);
@@ -84,5 +96,6 @@ mod tests {
             assert_eq!(found(process, &format!("{grants}:web 1\u{1b}[2J")), None);
             assert!(!may_grant(&channel, "dlock:order:7"), "{channel}");
         }
+        assert!(OwnerLookup::new(process, "a*[b").pattern.starts_with(r"a\*\[b:grant:"));
     }
 }

@@ -58,7 +58,7 @@ impl Node {
             }
             backoff.pause(since.elapsed()).await;
             let target = &connection.target;
-            let channels = self.shared.namespaces.own().first_channels(self.process, &target.owner);
+            let channels = self.shared.namespaces.own().channels(self.process, &target.owner);
             match target.try_subscribe(&channels).await {
                 Ok(opened) => subscriber = Some(opened),
                 Err(failure) => {
@@ -103,8 +103,8 @@ impl Node {
                 if lock(&self.subscribed).contains(namespace.name()) {
                     continue;
                 }
-                let channel = namespace.grant_channel(self.process);
-                match tokio::time::timeout(target.response_timeout, sink.subscribe(&channel)).await {
+                let channels = namespace.channels(self.process, &target.owner);
+                match tokio::time::timeout(target.response_timeout, sink.subscribe(&channels[..])).await {
                     Ok(Ok(())) => {
                         is_new |= lock(&self.subscribed).insert(Arc::clone(namespace.name()));
                         lock(&self.refused).remove(namespace.name());

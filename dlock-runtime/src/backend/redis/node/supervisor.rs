@@ -126,7 +126,7 @@ impl Node {
             self.discovery.check(&target, &mut opened.timed).await?;
             Ok(opened)
         };
-        let channels = self.shared.namespaces.own().first_channels(self.process, &target.owner);
+        let channels = self.shared.namespaces.own().channels(self.process, &target.owner);
         let (commands, acks, subscriber) =
             tokio::join!(commands, target.connect_for_acks(), target.try_subscribe(&channels));
         let (commands, acks) = (commands?, acks?);

@@ -100,13 +100,13 @@ pub(super) trait Server {
     fn listen(&mut self, sources: &[TokenSource; 2]) {
         for (at, source) in SUBSCRIBERS.into_iter().zip(sources) {
             let process = source.process();
-            let [grants, owner] = Namespaces::new(NAMESPACE).own().first_channels(process, "web-1");
+            let [grants, owner] = Namespaces::new(NAMESPACE).own().channels(process, "web-1");
             self.send(at, &pipeline(&["SUBSCRIBE", &grants, &owner]));
             for channel in [&grants, &owner] {
                 let Value::Array(subscribed) = self.receive(at) else { panic!("{channel}: no subscription") };
                 assert_eq!(subscribed.get(1).and_then(error_kind::text), Some(&**channel));
             }
-            let lookup = OwnerLookup::new(process);
+            let lookup = OwnerLookup::new(process, NAMESPACE);
             let mut script = pipeline(&["EVAL", owner_lookup::SCRIPT.source(), "1", "k", ""]);
             lookup.arguments().iter().for_each(|argument| _ = script.arg(&**argument));
             let found = self.ask(OTHERS, &script);
