@@ -30,7 +30,7 @@
 //!   [`EventEffects::has_requests`] returns `true`: an event never calls [`Backend::flush`].
 //!
 //! The contract suite in `tests/contract` runs against every backend. `PORT.md` in this folder
-//! shows how PostgreSQL and etcd would implement the port.
+//! shows how a relational database and etcd would implement the port.
 
 pub(crate) mod event_effects;
 pub(crate) mod memory;
@@ -152,7 +152,7 @@ impl Capabilities {
             ReleaseNotice::Retry { jitter } => (false, jitter),
         };
         let tracking = rules.tracking && self.reports_changes;
-        ProtocolConfig { grants_are_proof, wakeup_jitter, tracking, ..rules }
+        ProtocolConfig { wakeup_jitter, tracking, grants_are_proof, ..rules }
     }
 }
 
