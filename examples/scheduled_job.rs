@@ -2,8 +2,8 @@
 //! A job that runs once per tick in a service of three replicas: two have the runner, and the timer
 //! of the third is late and calls the same function.
 //!
-//! The record of the job has the last tick that started, so a tick never starts twice, however short
-//! the run is and however late a timer fires. The example also shows the history of the job.
+//! The record of the job has the last tick that started, so a tick never starts twice, however
+//! short the run is and however late a timer fires. The example also shows the history of the job.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

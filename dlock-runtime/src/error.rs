@@ -337,8 +337,8 @@ impl Error {
     /// It is 10 `ABORTED` for contention and for a call in progress, 14 `UNAVAILABLE` if the server
     /// is unavailable or the manager is shut down, 3 `INVALID_ARGUMENT` for an invalid key and for
     /// an idempotency key that was used for another call, 2 `UNKNOWN` if the outcome of an earlier
-    /// call is unknown, 15 `DATA_LOSS` if its result is not stored, 5 `NOT_FOUND` for an unknown job,
-    /// and 13 `INTERNAL` for all other errors.
+    /// call is unknown, 15 `DATA_LOSS` if its result is not stored, 5 `NOT_FOUND` for an unknown
+    /// job, and 13 `INTERNAL` for all other errors.
     #[must_use]
     pub fn grpc_code(&self) -> i32 {
         match self {

@@ -17,10 +17,18 @@ use crate::manager::LockManager;
 pub struct LeaderWatch {
     manager: LockManager,
     key: Result<LockKey>,
-    /// The last report: nothing, or the leader if one leads.
-    reported: Option<Option<CurrentLeader>>,
+    /// The last report.
+    reported: Reported,
     /// The number of the last term that was seen, whose leader may be another one than now.
     last_term: Option<FencingToken>,
+}
+
+/// The last report of a watch.
+#[derive(Debug, PartialEq, Eq)]
+enum Reported {
+    Nothing,
+    /// The leader, if one leads.
+    Leader(Option<CurrentLeader>),
 }
 
 /// The leader that a [`LeaderWatch`] reports.
@@ -36,7 +44,7 @@ pub struct CurrentLeader {
 
 impl LeaderWatch {
     pub(super) fn new(manager: LockManager, key: Result<LockKey>) -> Self {
-        Self { manager, key, reported: None, last_term: None }
+        Self { manager, key, reported: Reported::Nothing, last_term: None }
     }
 
     /// Waits until another process leads or another term begins, and returns the leader and the
@@ -67,14 +75,15 @@ impl LeaderWatch {
             changes.borrow_and_update();
             let leader = self.leader(&key).await?;
             let is_starting = leader.as_ref().is_some_and(|leader| leader.term.is_none());
-            let interval = if self.reported.as_ref() == Some(&leader) {
+            let reported = Reported::Leader(leader.clone());
+            let interval = if self.reported == reported {
                 CHECK_INTERVAL
             } else if is_starting && checks_of_start < CHECKS_OF_START {
                 checks_of_start += 1;
                 START_INTERVAL
             } else {
                 self.last_term = leader.as_ref().and_then(|leader| leader.term).or(self.last_term);
-                self.reported = Some(leader.clone());
+                self.reported = reported;
                 return Ok(leader);
             };
             tokio::select! {
@@ -89,7 +98,8 @@ impl LeaderWatch {
     async fn leader(&self, key: &LockKey) -> Result<Option<CurrentLeader>> {
         let Some(info) = self.manager.inspect(key.clone()).await? else { return Ok(None) };
         let Some(manager) = info.holder().map(str::to_owned) else { return Ok(None) };
-        let led_before = self.reported.iter().flatten().any(|leader| leader.manager == manager);
+        let led_before =
+            matches!(&self.reported, Reported::Leader(Some(leader)) if leader.manager == manager);
         let term = info.fencing_token().filter(|term| led_before || self.last_term != Some(*term));
         Ok(Some(CurrentLeader { manager, term }))
     }

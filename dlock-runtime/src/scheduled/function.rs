@@ -1,5 +1,5 @@
-//! [`FunctionCall`], a call of a function with `#[scheduled]`: by a timer, by a runner at a tick, or
-//! by a runner that learns the job of the function.
+//! [`FunctionCall`], a call of a function with `#[scheduled]`: by a timer, by a runner at a tick,
+//! or by a runner that learns the job of the function.
 //!
 //! ```text
 //! timer                 begins a tick, and runs the body if the tick runs here

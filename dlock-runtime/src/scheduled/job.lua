@@ -4,7 +4,8 @@
 --   if its body did and it was not missed before  sk last slot that was skipped
 --   co slot up to which missed ones are counted
 --   o owner of the active run  rs its slot  rq 1 if requested  st started  le end of its lease
---   x 1 if cancelled  nd its process  fe fencing token of the last run  en owner of the run that ended last  w slot that waits
+--   x 1 if cancelled  nd its process  fe fencing token of the last run
+--   en owner of the run that ended last  w slot that waits
 --   rr time of the request to run now  p 1 if paused  cr runs  cf failures  cs skips  cm missed
 --   sp schedule  ok time of the last success  os its slot
 --   hn number of past runs  h0 .. h49 the latest: slot|requested|started|finished|result|node|error

@@ -73,7 +73,9 @@ impl Jobs {
         Self { manager, entries: Vec::new(), grace: Duration::from_secs(30) }
     }
 
-    /// Adds a job. A body that panics has failed, and the runner continues.
+    /// Adds a job whose body is a plain function. For one with `#[scheduled]`, use
+    /// [`add_scheduled`](Self::add_scheduled). A body that panics has failed, and the runner
+    /// continues.
     ///
     /// Problems of the name and the schedule are reported by [`run_until`](Self::run_until).
     pub fn add<F, Fut, T, E>(mut self, name: &str, schedule: Schedule, body: F) -> Self

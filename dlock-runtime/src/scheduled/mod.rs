@@ -19,7 +19,8 @@
 //!   job_events    single requests about a record, for the test that compares script and rule
 //! ```
 //!
-//! The rules of a record are in `protocol::job`, and the lease of a run is in `engine::renewed_lease`.
+//! The rules of a record are in `protocol::job`, and the lease of a run is in
+//! `engine::renewed_lease`.
 
 mod catch_up;
 pub(crate) mod function;

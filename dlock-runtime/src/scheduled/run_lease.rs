@@ -65,8 +65,8 @@ impl RunLease {
         self.lease.remaining()
     }
 
-    /// Returns the fencing token of the run. It is higher than the tokens of all earlier runs of the
-    /// job, in all processes.
+    /// Returns the fencing token of the run. It is higher than the tokens of all earlier runs of
+    /// the job, in all processes.
     ///
     /// Pass it to the resource with every write, and have the resource reject any token lower than
     /// the highest that it has seen. It is in the reply that started the run, so it costs nothing.

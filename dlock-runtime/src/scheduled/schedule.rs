@@ -154,10 +154,10 @@ impl Schedule {
     /// Sets how long after the start of a tick no newer tick starts, by the server's clock, however
     /// early its run ends. Default: 0. At most 365 days.
     ///
-    /// A newer tick that is due before is skipped, or waits, as [`overlap`](Self::overlap) says. The
-    /// same tick is not delayed: it never starts twice, and a retry may follow at once. Missed ticks
-    /// run one after the other without it, and so does the tick after them. So this is for ticks
-    /// that should be one: two callers that compute their slots of one event
+    /// A newer tick that is due before is skipped, or waits, as [`overlap`](Self::overlap) says.
+    /// The same tick is not delayed: it never starts twice, and a retry may follow at once. Missed
+    /// ticks run one after the other without it, and so does the tick after them. So this is for
+    /// ticks that should be one: two callers that compute their slots of one event
     /// ([`Job::run_slot`](super::Job::run_slot)) some milliseconds apart, or instants that are too
     /// near each other.
     ///

@@ -167,8 +167,8 @@ impl JobRecord {
     }
 
     /// Returns how long a newer slot must not start, since the last one started less than
-    /// `min_hold` ago. If the server's clock is behind that start, it has stepped back. Missed slots
-    /// run without such pauses.
+    /// `min_hold` ago. If the server's clock is behind that start, it has stepped back. Missed
+    /// slots run without such pauses.
     fn hold_left(&self, now: u64, min_hold: u64) -> u64 {
         let since_start = self.began.and_then(|began| now.checked_sub(began));
         since_start.map_or(0, |since| min_hold.saturating_sub(since))

@@ -190,8 +190,8 @@ impl JobRecord {
         }
     }
 
-    /// Requests a run at once, in addition to the schedule. Returns `false` for a job that no process
-    /// has used.
+    /// Requests a run at once, in addition to the schedule. Returns `false` for a job that no
+    /// process has used.
     pub(crate) fn request_run(&mut self, now: u64) -> bool {
         if self.known.is_some() {
             self.request = Some(now);

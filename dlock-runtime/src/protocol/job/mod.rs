@@ -15,7 +15,8 @@
 //! - A slot starts again only after its run has failed or its lease has expired, and only if the
 //!   request permits it.
 //! - At most one run has a valid lease. Each run has a higher fencing token than all runs before.
-//! - A newer slot starts at least `min_hold` after the last one, unless missed slots are in between.
+//! - A newer slot starts at least `min_hold` after the last one, unless missed slots are in
+//!   between.
 //! - A run changes the record only while no other run has replaced it.
 
 pub(crate) mod begin;
