@@ -210,7 +210,9 @@ impl Attempts<Need> {
             ("inspecting it", Command::Inspect),
             ("releasing it", Command::Release),
         ] {
-            self.named.push((name, None, Need::Locks));
+            // An inspection reads the fencing counter.
+            let need = if command == Command::Inspect { Need::Fencing } else { Need::Locks };
+            self.named.push((name, None, need));
             let request = Request::new(Name::clone(&key), token, command);
             let times = ScriptTimes { grant_lease: SHORT, fence_ttl: SHORT };
             usage.encoding.encode(&request, &usage.namespaces, times, None, None, &mut self.questions);
