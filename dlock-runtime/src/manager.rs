@@ -17,6 +17,8 @@ use crate::error::{Error, Result};
 use crate::guard::{answered, usable};
 #[cfg(feature = "idempotent")]
 use crate::idempotent::duplicates::Duplicates;
+#[cfg(feature = "idempotent")]
+use crate::idempotent::pending_results::PendingResults;
 use crate::key::IntoLockKey;
 use crate::leader::elections::Elections;
 use crate::lock::Lock;
@@ -66,6 +68,7 @@ struct ManagerInner {
 struct Idempotency {
     secrets: FingerprintSecrets,
     duplicates: Arc<Duplicates>,
+    pending: PendingResults,
 }
 
 impl LockManager {
@@ -152,6 +155,7 @@ impl LockManager {
             idempotency: Idempotency {
                 secrets: settings.fingerprint_secrets.clone(),
                 duplicates: Arc::default(),
+                pending: PendingResults::default(),
             },
         };
         Self { shared: Arc::new(inner) }
@@ -328,6 +332,11 @@ impl LockManager {
     #[cfg(feature = "idempotent")]
     pub(crate) fn duplicates(&self) -> &Arc<Duplicates> {
         &self.shared.idempotency.duplicates
+    }
+
+    #[cfg(feature = "idempotent")]
+    pub(crate) fn pending(&self) -> &PendingResults {
+        &self.shared.idempotency.pending
     }
 
     pub(crate) fn elections(&self) -> &Elections {
