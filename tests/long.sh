@@ -4,6 +4,7 @@
 #
 # - failovers, slot migrations, failures of quorum servers, lost locks, hand-offs far from the
 #   server, and soak tests with clients of other libraries; the variables below set their counts,
+# - faults and failovers during idempotent calls, and simulated schedules of their records,
 # - many ticks of scheduled jobs, terms of leaders, and simulated fleets,
 # - many simulated networks, and real faults,
 # - the programs of other libraries that the benchmarks run,
@@ -17,6 +18,7 @@ export DLOCK_FAIL_OVERS=${DLOCK_FAIL_OVERS:-50} DLOCK_MIGRATIONS=${DLOCK_MIGRATI
 export DLOCK_ALL_MINORITIES=${DLOCK_ALL_MINORITIES-1}
 export DLOCK_TICKS=${DLOCK_TICKS:-1000} DLOCK_TERMS=${DLOCK_TERMS:-1000} DLOCK_JOB_SEEDS=${DLOCK_JOB_SEEDS:-100000}
 export DLOCK_TURMOIL_SEEDS=${DLOCK_TURMOIL_SEEDS:-20000} DLOCK_FAULTS=${DLOCK_FAULTS:-1000}
+export DLOCK_IDEM_FAULTS=${DLOCK_IDEM_FAULTS:-500}
 export DLOCK_LOSSES=${DLOCK_LOSSES:-1000} DLOCK_SOAK_SECONDS=${DLOCK_SOAK_SECONDS:-60} DLOCK_HAND_OVERS=${DLOCK_HAND_OVERS:-1000}
 
 failed=0
@@ -25,6 +27,8 @@ bash tests/run.sh -p dlock-tests --test jobs --test leader || failed=1
 bash tests/run.sh -p dlock-runtime --lib --features scheduled protocol::job || failed=1
 bash tests/run.sh -p dlock-runtime --lib redis::simulation || failed=1
 bash tests/run.sh -p dlock-tests --test faults || failed=1
+bash tests/run.sh -p dlock-tests --test idempotent || failed=1
+DLOCK_SIM_SEEDS=${DLOCK_SIM_SEEDS:-100000} bash tests/run.sh -p dlock-runtime --lib --features idempotent protocol::idempotency || failed=1
 bash tests/run.sh -p dlock-bench-rivals --test obedience || failed=1
 cargo run --release -p dlock-benches --bin compile-time || failed=1
 cargo run --release -p dlock-benches -- --short || failed=1

@@ -20,6 +20,8 @@ use crate::error::{Error, Result};
 use crate::guard::{answered, usable};
 #[cfg(feature = "idempotent")]
 use crate::idempotent::duplicates::Duplicates;
+#[cfg(feature = "idempotent")]
+use crate::idempotent::pending_results::PendingResults;
 use crate::key::{IntoLockKey, LockKey};
 use crate::leader::elections::Elections;
 use crate::lock::Lock;
@@ -71,6 +73,7 @@ struct ManagerInner {
 struct Idempotency {
     secrets: FingerprintSecrets,
     duplicates: Arc<Duplicates>,
+    pending: PendingResults,
 }
 
 /// Has no implementation: its message is for users who write `LockManager::new`.
@@ -196,6 +199,7 @@ impl LockManager {
             idempotency: Idempotency {
                 secrets: settings.fingerprint_secrets.clone(),
                 duplicates: Arc::default(),
+                pending: PendingResults::default(),
             },
         };
         Self { shared: Arc::new(inner) }
@@ -405,6 +409,11 @@ impl LockManager {
     #[cfg(feature = "idempotent")]
     pub(crate) fn duplicates(&self) -> &Arc<Duplicates> {
         &self.shared.idempotency.duplicates
+    }
+
+    #[cfg(feature = "idempotent")]
+    pub(crate) fn pending(&self) -> &PendingResults {
+        &self.shared.idempotency.pending
     }
 
     pub(crate) fn elections(&self) -> &Elections {

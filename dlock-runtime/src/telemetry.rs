@@ -33,7 +33,7 @@
 //! | `dlock.override_unused` | warn | at shutdown: an override names a function that no call of this manager has run |
 //! | `dlock.in_process_only` | warn | a manager of `memory://` was created, which excludes within this process only |
 //! | span `dlock.idempotent` | info | around an idempotent call; fields `lock.name` (the function), `lock.key`, and `lock.outcome`: `started`, `replayed`, or the error |
-//! | `dlock.result_pending` | warn | the server did not confirm the end of an idempotent call, which is sent again in the background |
+//! | `dlock.result_pending` | warn | the server did not confirm the end of an idempotent call, which is sent again in the background; field `lock.pending`: the number of such calls of this manager, as `LockManager::pending_results` returns it |
 //! | `dlock.result_lost` | error | the end of an idempotent call was not stored: another attempt owns the record, or it has expired; field `lock.reason` |
 //! | `dlock.result_not_stored` | error | the result of an idempotent call or of its step is too large, or cannot be serialized; field `lock.step` |
 //! | `dlock.ran_without_record` | error | the body of an idempotent call runs without a record, as `OnUnavailable::Run` allows |
@@ -452,13 +452,14 @@ pub(crate) fn idempotent_result_not_stored(key: &LockKey, step: Option<&str>) {
     );
 }
 
-/// Records that the end of a call has no reply, and is stored in the background.
+/// Records that the end of a call has no reply, and is stored in the background, as `pending` ends
+/// of this manager are.
 #[cfg(feature = "idempotent")]
-pub(crate) fn idempotent_end_pending(key: &LockKey) {
+pub(crate) fn idempotent_end_pending(key: &LockKey, pending: usize) {
     tracing::warn!(
         name: "dlock.result_pending",
         target: "dlock",
-        { lock.key = shown(key) },
+        { lock.key = shown(key), lock.pending = pending },
         "dlock.result_pending"
     );
 }

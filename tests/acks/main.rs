@@ -1,6 +1,7 @@
 //! `replica_acks`: a grant or renewal counts only after the replicas have acknowledged it.
 
 mod grants;
+mod records;
 mod renewals;
 mod replica_pair;
 mod unsupported;

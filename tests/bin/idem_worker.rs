@@ -11,10 +11,12 @@
 //!        finish KEY                          lets the body continue
 //! ```
 //!
-//! Every body and every charge appends a line to FILE, as a payment provider would.
+//! Every body and every charge appends a line to FILE, as a payment provider would. While a body of
+//! `call` runs, it appends `beat KEY ATTEMPT NANOS` every 5 ms.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufRead, Write};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -73,8 +75,17 @@ impl Worker {
         let ended = call
             .run(move |record: IdempotentRecord| async move {
                 charge(&file, &format!("body {key_of_body}"));
+                beat(&file, &key_of_body, record.attempt());
+                let mut finished = pin!(end.notified());
+                // The test may freeze this process from here on. What it writes in this poll would
+                // look like a late poll.
                 say("entered", &key_of_body, &record.attempt().to_string());
-                end.notified().await;
+                loop {
+                    tokio::select! {
+                        () = &mut finished => break,
+                        () = tokio::time::sleep(BEAT) => beat(&file, &key_of_body, record.attempt()),
+                    }
+                }
                 Ok::<_, Error>(format!("{}:{}", std::process::id(), record.attempt()))
             })
             .await;
@@ -130,6 +141,14 @@ fn charge(file: &str, line: &str) {
     let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).expect("the file opens");
     file.write_all(format!("{line}\n").as_bytes()).expect("the file is written");
 }
+
+/// Appends the time of a poll of a body.
+fn beat(file: &str, key: &str, attempt: u32) {
+    charge(file, &format!("beat {key} {attempt} {}", Moment::now().nanos()));
+}
+
+/// The time between two polls of a body.
+const BEAT: Duration = Duration::from_millis(5);
 
 fn tell(key: &str, ended: Result<Outcome<String>, Error>) {
     match ended {

@@ -3,9 +3,13 @@
 
 mod cost;
 mod deployments;
+mod faults;
+mod ledger;
 mod options;
 mod outage;
+mod outbox;
 mod processes;
+mod replies;
 mod rules;
 mod semantics;
 
@@ -33,6 +37,11 @@ fn server() -> RedisServer {
     let server = RedisServer::start();
     server.allow(acl::documented_besides(acl::WITH_RECORDS));
     server
+}
+
+/// Returns the number in an environment variable, or the default.
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable).map_or(default, |number| number.parse().expect("a number"))
 }
 
 /// Returns the error of a body that fails.

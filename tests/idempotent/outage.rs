@@ -30,6 +30,7 @@ async fn a_completion_lands_after_an_outage_longer_than_the_lease() {
     };
     let (first, ()) = within(LONG, "the call", async { tokio::join!(first, outage) }).await;
     assert_eq!(first.expect("the caller gets its value").into_value(), 7);
+    assert_eq!((cut.pending_results(), other.pending_results()), (1, 0));
 
     let unknown = runs.run(&other.idempotent("k")).await;
     assert!(matches!(unknown, Err(Error::OutcomeUnknown { .. })), "{unknown:?}");
@@ -38,6 +39,12 @@ async fn a_completion_lands_after_an_outage_longer_than_the_lease() {
 
     assert_eq!(runs.run(&other.idempotent("k")).await.expect("it is replayed"), (7, true));
     assert_eq!(runs.count(), 0, "no second run");
+    let confirmed = async {
+        while cut.pending_results() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(LONG, "the reply to the completion", confirmed).await;
 }
 
 #[tokio::test]

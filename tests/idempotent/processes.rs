@@ -1,80 +1,31 @@
 //! Several processes that are frozen and killed.
 
-use std::path::{Path, PathBuf};
-
+use dlock_tests::RedisServer;
 use dlock_tests::process::Worker;
-use dlock_tests::{RedisServer, acl};
 
-use super::{LEASE, server};
+use super::ledger::Ledger;
+use super::server;
 
-const WORKER: &str = env!("CARGO_BIN_EXE_idem-worker");
+pub(crate) const WORKER: &str = env!("CARGO_BIN_EXE_idem-worker");
 
-/// A server, and the file that every body and every charge appends a line to.
+/// A server and the file of its workers.
 struct Rig {
     server: RedisServer,
-    _folder: tempfile::TempDir,
-    file: PathBuf,
+    ledger: Ledger,
 }
 
 impl Rig {
     fn new() -> Self {
-        Self::over(server())
-    }
-
-    /// Returns a rig whose server loses nothing that it has confirmed.
-    fn durable() -> Self {
-        let builder = RedisServer::builder().line("appendonly yes").line("appendfsync always");
-        Self::over(builder.also_allow(acl::WITH_RECORDS).start())
-    }
-
-    fn over(server: RedisServer) -> Self {
-        let folder = tempfile::tempdir().expect("a folder can be made");
-        let file = folder.path().join("charges");
-        Self { server, _folder: folder, file }
-    }
-
-    /// Lets `fault` happen to the process that runs the body of `key`, or to the server.
-    async fn befall(&mut self, first: &mut Worker, key: &str, fault: Fault) {
-        match fault {
-            Fault::Kill => first.kill(),
-            Fault::Freeze => {
-                first.pause();
-                tokio::time::sleep(2 * LEASE).await;
-            }
-            Fault::Restart => {
-                self.server.kill();
-                self.server.restart();
-            }
-            Fault::RestartAtTheEnd => {
-                self.server.kill();
-                first.send(&format!("finish {key}"));
-                tokio::time::sleep(LEASE).await;
-                self.server.restart();
-            }
-        }
+        Self { server: server(), ledger: Ledger::new() }
     }
 
     async fn worker(&self) -> Worker {
-        let file = self.file.to_str().expect("the path is text").to_owned();
-        Worker::spawn(WORKER, &[self.server.url_with(""), file]).await
+        self.ledger.worker(WORKER, &self.server.url_with("")).await
     }
 
     fn charges(&self) -> Vec<String> {
-        lines(&self.file)
+        self.ledger.charges()
     }
-}
-
-/// Events while a body runs.
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    Kill,
-    Freeze,
-    Restart,
-    RestartAtTheEnd,
-}
-
-fn lines(file: &Path) -> Vec<String> {
-    std::fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
 #[tokio::test]
@@ -152,36 +103,4 @@ async fn a_killed_process_repeats_no_completed_step() {
     distinct.sort();
     distinct.dedup();
     assert_eq!((charges.len(), distinct.len()), (3, 3), "each charge once: {charges:?}");
-}
-
-/// `DLOCK_IDEM_FAULTS` is the number of faults, 16 by default.
-#[tokio::test]
-async fn no_fault_starts_a_body_twice() {
-    let count = std::env::var("DLOCK_IDEM_FAULTS").ok().and_then(|count| count.parse().ok()).unwrap_or(16);
-    let mut rig = Rig::durable();
-    let mut second = rig.worker().await;
-    let faults = [Fault::Kill, Fault::Freeze, Fault::Restart, Fault::RestartAtTheEnd];
-    for (number, fault) in (0..count).zip(faults.into_iter().cycle()) {
-        let key = format!("k{number}");
-        let mut first = rig.worker().await;
-        first.send(&format!("call {key} fail {} 0", LEASE.as_millis()));
-        first.event("entered", &key).await;
-
-        rig.befall(&mut first, &key, fault).await;
-        second.send(&format!("call {key} fail {} 1000", LEASE.as_millis()));
-        let ended = second.event_or_failure("ended", &key).await;
-        if let Fault::Freeze = fault {
-            first.resume();
-        }
-        if let Fault::Freeze | Fault::Restart = fault {
-            first.send(&format!("finish {key}"));
-            let late = first.event("ended", &key).await.detail;
-            second.send(&format!("call {key} fail {} 5000", LEASE.as_millis()));
-            let replayed = second.event("ended", &key).await.detail;
-            assert_eq!(replayed, late.replace("ran", "replayed"), "{fault:?}");
-        }
-
-        let bodies = rig.charges().iter().filter(|line| **line == format!("body {key}")).count();
-        assert_eq!(bodies, 1, "fault {number}, {fault:?}: {ended:?}");
-    }
 }

@@ -136,11 +136,15 @@ impl Execution {
     }
 
     fn finish_in_background(&self, event: IdempotencyEvent) {
-        telemetry::idempotent_end_pending(self.attempt.key());
+        let pending = self.attempt.manager.pending().add();
+        telemetry::idempotent_end_pending(self.attempt.key(), self.attempt.manager.pending_results());
         let key = self.attempt.key().clone();
         let mut events = self.steps_before(&event);
         events.push(event.clone());
-        self.attempt.send_in_order(events, move |reply| report_end(&key, &event, reply.as_ref()));
+        self.attempt.send_in_order(events, move |reply| {
+            drop(pending);
+            report_end(&key, &event, reply.as_ref());
+        });
     }
 }
 

@@ -11,6 +11,7 @@
 //! duplicates, waiting the calls of this process that wait for the same key, and how they wait
 //! attempt             one attempt that runs: its lease and its steps
 //! execution           runs a body, and stores its result
+//! pending_results     the calls whose end the server has not confirmed
 //! status              what operators and tests see of a record
 //! operation           the operations on a record: a script for Redis, a pure rule for memory
 //! ```
@@ -30,6 +31,7 @@ mod json;
 mod operation;
 mod options;
 mod outcome;
+pub(crate) mod pending_results;
 #[cfg(feature = "testing")]
 pub(crate) mod record_events;
 mod status;

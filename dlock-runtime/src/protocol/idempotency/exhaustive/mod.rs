@@ -1,6 +1,12 @@
-//! Every sequence of events of two calls, up to a length, against the invariants of the module.
+//! A model checker for the rules of a record: every state that two calls, an operator, and the end
+//! of leases can reach in a number of moves, with every pair of crash policies.
 //!
-//! `DLOCK_EXHAUSTIVE=2` checks sequences that are two events longer.
+//! [`Model`] is a second description of the rules. It says which reply each move must get, and the
+//! states are searched breadth first, each once, so a failure is a shortest sequence.
+//!
+//! `DLOCK_EXHAUSTIVE=2` searches sequences that are two moves longer.
+
+use std::collections::{BTreeSet, HashSet};
 
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
 use crate::protocol::idempotency::{CallIdentity, CrashPolicy, IdempotencyRecord, StoredResult, apply};
@@ -8,36 +14,184 @@ use crate::token::{Token, TokenSource};
 
 const LEASE: u64 = 10;
 const TTL: u64 = 10_000;
-const LENGTH: usize = 5;
+const LENGTH: usize = 7;
+const POLICIES: [CrashPolicy; 3] = [CrashPolicy::Fail, CrashPolicy::Rerun, CrashPolicy::Resume];
 
 /// The state of a record in a correct store.
-#[derive(Clone, Debug, Default)]
-struct Expected {
-    /// The token of the last start, if it has not ended.
-    owner: Option<Token>,
-    lease_end: u64,
-    result: Option<StoredResult>,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Model {
+    phase: ModelPhase,
+    attempt: u32,
+    /// Whether the attempt has taken over from one that crashed.
+    took_over: bool,
+    steps: BTreeSet<String>,
 }
 
-/// A state that a sequence has reached.
-#[derive(Clone, Debug)]
-struct Reached {
-    slot: Option<IdempotencyRecord>,
-    expected: Expected,
-    now: u64,
-    trace: Vec<String>,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+enum ModelPhase {
+    #[default]
+    Absent,
+    Running {
+        owner: Token,
+        policy: CrashPolicy,
+        lease_end: u64,
+    },
+    /// The owner has forgotten the call, and its steps remain.
+    Forgotten {
+        by: Token,
+    },
+    /// `by` is `None` if an operator has resolved the call.
+    Completed {
+        by: Option<Token>,
+        result: StoredResult,
+    },
 }
 
-/// One step of a sequence: an event, or the end of a lease.
+/// What a call must be told.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Started { attempt: u32, steps: BTreeSet<String> },
+    Completed(StoredResult),
+    Running,
+    Crashed { attempt: u32 },
+    Done,
+    NotOwner,
+    Absent,
+    StillRunning,
+    Other,
+}
+
+impl Answer {
+    fn of(reply: IdempotencyReply) -> Self {
+        match reply {
+            IdempotencyReply::Started { attempt, steps } => {
+                Self::Started { attempt, steps: steps.into_keys().collect() }
+            }
+            IdempotencyReply::Completed { result, .. } => Self::Completed(result),
+            IdempotencyReply::Running { .. } => Self::Running,
+            IdempotencyReply::Crashed { attempt, .. } => Self::Crashed { attempt },
+            IdempotencyReply::Done => Self::Done,
+            IdempotencyReply::NotOwner => Self::NotOwner,
+            IdempotencyReply::Absent => Self::Absent,
+            IdempotencyReply::StillRunning => Self::StillRunning,
+            IdempotencyReply::KeyReused | IdempotencyReply::Snapshot(_) => Self::Other,
+        }
+    }
+}
+
+impl Model {
+    /// Applies `event`, and returns the only right reply.
+    fn apply(&mut self, event: &IdempotencyEvent, now: u64) -> Answer {
+        match event {
+            IdempotencyEvent::Begin(call) => self.begin(call, now),
+            IdempotencyEvent::Renew { token, lease, .. } => self.by_owner(*token, |model| {
+                model.end_lease_at(now + lease);
+            }),
+            IdempotencyEvent::EndLease { token } => self.by_owner(*token, |model| model.end_lease_at(now)),
+            IdempotencyEvent::StoreStep { token, name, .. } => self.by_owner(*token, |model| {
+                model.steps.insert(name.clone());
+            }),
+            IdempotencyEvent::Complete { token, result, .. } => {
+                if matches!(&self.phase, ModelPhase::Completed { by: Some(by), .. } if by == token) {
+                    return Answer::Done; // its first reply was lost
+                }
+                self.by_owner(*token, |model| model.complete(Some(*token), result))
+            }
+            IdempotencyEvent::Forget { token, has_run, .. } => self.forget(*token, *has_run, now),
+            IdempotencyEvent::Resolve { result, .. } => match self.phase {
+                ModelPhase::Absent => Answer::Absent,
+                ModelPhase::Running { lease_end, .. } if now < lease_end => Answer::StillRunning,
+                ModelPhase::Running { .. } => {
+                    self.complete(None, result);
+                    Answer::Done
+                }
+                ModelPhase::Forgotten { .. } | ModelPhase::Completed { .. } => Answer::NotOwner,
+            },
+            IdempotencyEvent::Remove => match self.phase {
+                ModelPhase::Absent => Answer::Absent,
+                ModelPhase::Running { lease_end, .. } if now < lease_end => Answer::StillRunning,
+                _ => {
+                    *self = Self::default();
+                    Answer::Done
+                }
+            },
+            IdempotencyEvent::Dequeue { .. } | IdempotencyEvent::Read => Answer::Other,
+        }
+    }
+
+    fn begin(&mut self, call: &BeginCall, now: u64) -> Answer {
+        match self.phase.clone() {
+            ModelPhase::Absent => self.attempt = 1,
+            ModelPhase::Forgotten { .. } => self.attempt += 1,
+            ModelPhase::Completed { result, .. } => return Answer::Completed(result),
+            // Its first reply was lost.
+            ModelPhase::Running { owner, .. } if owner == call.token => {}
+            ModelPhase::Running { lease_end, .. } if now < lease_end => return Answer::Running,
+            ModelPhase::Running { policy, .. } => {
+                if policy == CrashPolicy::Fail || call.on_crash == CrashPolicy::Fail {
+                    return Answer::Crashed { attempt: self.attempt };
+                }
+                if call.on_crash == CrashPolicy::Rerun {
+                    self.steps.clear();
+                }
+                self.attempt += 1;
+                self.took_over = true;
+            }
+        }
+        let (owner, policy, lease_end) = (call.token, call.on_crash, now + call.lease);
+        self.phase = ModelPhase::Running { owner, policy, lease_end };
+        Answer::Started { attempt: self.attempt, steps: self.steps.clone() }
+    }
+
+    fn by_owner(&mut self, token: Token, change: impl FnOnce(&mut Self)) -> Answer {
+        match &self.phase {
+            ModelPhase::Absent => Answer::Absent,
+            ModelPhase::Running { owner, .. } if *owner == token => {
+                change(self);
+                Answer::Done
+            }
+            _ => Answer::NotOwner,
+        }
+    }
+
+    fn end_lease_at(&mut self, end: u64) {
+        if let ModelPhase::Running { lease_end, .. } = &mut self.phase {
+            *lease_end = end;
+        }
+    }
+
+    fn complete(&mut self, by: Option<Token>, result: &StoredResult) {
+        self.phase = ModelPhase::Completed { by, result: result.clone() };
+        self.steps.clear();
+    }
+
+    fn forget(&mut self, token: Token, has_run: bool, now: u64) -> Answer {
+        if matches!(&self.phase, ModelPhase::Forgotten { by } if *by == token) {
+            return Answer::Done; // its first reply was lost
+        }
+        self.by_owner(token, |model| {
+            if !has_run && model.took_over {
+                model.end_lease_at(now); // the crash before it is remembered
+            } else if model.steps.is_empty() {
+                *model = Self::default();
+            } else {
+                model.phase = ModelPhase::Forgotten { by: token };
+                model.took_over = false;
+            }
+        })
+    }
+}
+
+/// One move of a sequence: an event, or the end of all leases.
 #[derive(Clone, Debug)]
 enum Move {
     Event(IdempotencyEvent),
-    LeasePasses,
+    LeasesPass,
 }
 
-fn moves(tokens: [Token; 2], on_crash: CrashPolicy) -> Vec<Move> {
-    let of = |token: Token| {
-        let result = StoredResult::Bytes { bytes: token.to_string().into_bytes(), is_error: false };
+fn moves(calls: [(Token, CrashPolicy); 2]) -> Vec<Move> {
+    let result = |text: String| StoredResult::Bytes { bytes: text.into_bytes(), is_error: false };
+    let of_call = |(token, on_crash): (Token, CrashPolicy)| {
         [
             IdempotencyEvent::Begin(BeginCall {
                 token,
@@ -50,116 +204,82 @@ fn moves(tokens: [Token; 2], on_crash: CrashPolicy) -> Vec<Move> {
             }),
             IdempotencyEvent::Renew { token, lease: LEASE, ttl: TTL },
             IdempotencyEvent::EndLease { token },
-            IdempotencyEvent::Complete { token, result, ttl: TTL },
+            IdempotencyEvent::StoreStep { token, name: token.to_string(), result: None, ttl: TTL },
+            IdempotencyEvent::Complete { token, result: result(token.to_string()), ttl: TTL },
             IdempotencyEvent::Forget { token, has_run: true, ttl: TTL },
             IdempotencyEvent::Forget { token, has_run: false, ttl: TTL },
         ]
     };
-    tokens.into_iter().flat_map(of).map(Move::Event).chain([Move::LeasePasses]).collect()
+    let operator = [
+        IdempotencyEvent::Resolve { result: result("operator".to_owned()), ttl: TTL },
+        IdempotencyEvent::Remove,
+    ];
+    let events = calls.into_iter().flat_map(of_call).chain(operator);
+    events.map(Move::Event).chain([Move::LeasesPass]).collect()
+}
+
+/// A state, as the rules and as the model have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Reached {
+    slot: Option<IdempotencyRecord>,
+    model: Model,
+    now: u64,
 }
 
 impl Reached {
-    fn start() -> Self {
-        Self { slot: None, expected: Expected::default(), now: 1, trace: Vec::new() }
-    }
-
-    /// Makes one move, and checks its reply.
-    fn after(&self, next: &Move, on_crash: CrashPolicy) -> Self {
+    /// Makes one move.
+    ///
+    /// # Errors
+    ///
+    /// The two replies, if the rules and the model differ.
+    fn after(&self, next: &Move) -> Result<Self, String> {
         let mut reached = self.clone();
-        reached.trace.push(format!("{next:?}"));
-        let Move::Event(event) = next else {
-            reached.now += LEASE;
-            return reached;
-        };
-        let (reply, _) = apply(&mut reached.slot, event, reached.now);
-        if let Err(problem) = reached.check(event, &reply, on_crash) {
-            panic!("{on_crash:?}: {problem}: {reply:?} to the last of {:#?}", reached.trace);
+        match next {
+            Move::LeasesPass => reached.now += LEASE,
+            Move::Event(event) => {
+                let (reply, _) = apply(&mut reached.slot, event, reached.now);
+                let (answer, right) = (Answer::of(reply), reached.model.apply(event, reached.now));
+                if answer != right {
+                    return Err(format!("the reply is {answer:?}, and {right:?} is right"));
+                }
+            }
         }
-        reached
+        Ok(reached)
     }
+}
 
-    fn check(
-        &mut self,
-        event: &IdempotencyEvent,
-        reply: &IdempotencyReply,
-        on_crash: CrashPolicy,
-    ) -> Result<(), &'static str> {
-        let Expected { owner, lease_end, result } = &mut self.expected;
-        let is_over = self.now >= *lease_end;
-        match (event, reply) {
-            (IdempotencyEvent::Begin(call), IdempotencyReply::Started { .. }) => {
-                let may_take_over = is_over && on_crash != CrashPolicy::Fail;
-                if result.is_some() {
-                    return Err("a completed call starts again");
-                }
-                if owner.is_some_and(|owner| owner != call.token) && !may_take_over {
-                    return Err("a second call starts");
-                }
-                (*owner, *lease_end) = (Some(call.token), self.now + call.lease);
-            }
-            (IdempotencyEvent::Begin(_), IdempotencyReply::Completed { result: replayed, .. })
-                if result.as_ref() != Some(replayed) =>
-            {
-                return Err("another result is replayed");
-            }
-            (IdempotencyEvent::Begin(_), IdempotencyReply::Running { .. }) if owner.is_none() || is_over => {
-                return Err("no call runs");
-            }
-            (IdempotencyEvent::Begin(_), IdempotencyReply::Crashed { .. })
-                if owner.is_none() || !is_over || on_crash != CrashPolicy::Fail =>
-            {
-                return Err("no call has crashed");
-            }
-            (IdempotencyEvent::Complete { token, result: new, .. }, IdempotencyReply::Done) => {
-                if result.is_none() && *owner != Some(*token) {
-                    return Err("a call completes that does not own the record");
-                }
-                result.get_or_insert_with(|| new.clone());
-            }
-            (
-                IdempotencyEvent::Renew { token, .. } | IdempotencyEvent::EndLease { token },
-                IdempotencyReply::Done,
-            ) => {
-                if *owner != Some(*token) || result.is_some() {
-                    return Err("a call changes a lease that is not its own");
-                }
-                let renews = matches!(event, IdempotencyEvent::Renew { .. });
-                *lease_end = if renews { self.now + LEASE } else { self.now };
-            }
-            (IdempotencyEvent::Forget { token, .. }, IdempotencyReply::Done) => {
-                if *owner != Some(*token) || result.is_some() {
-                    return Err("a call forgets what is not its own");
-                }
-                if self.slot.is_none() {
-                    *owner = None;
-                } else {
-                    *lease_end = self.now; // the crash before it is remembered
+/// Searches all sequences of up to `length` moves. Returns the number of states.
+fn search(calls: [(Token, CrashPolicy); 2], length: usize) -> usize {
+    let moves = moves(calls);
+    let (mut known, mut level) =
+        (HashSet::from([Reached::default()]), vec![(Reached::default(), Vec::new())]);
+    for _ in 0..length {
+        let mut next_level = Vec::new();
+        for (reached, path) in &level {
+            for (number, next) in moves.iter().enumerate() {
+                let path: Vec<usize> = path.iter().copied().chain([number]).collect();
+                let after = reached.after(next).unwrap_or_else(|problem| {
+                    let path: Vec<_> = path.iter().map(|number| &moves[*number]).collect();
+                    panic!("{problem}, to the last of {path:#?}");
+                });
+                if known.insert(after.clone()) {
+                    next_level.push((after, path));
                 }
             }
-            _ => {}
         }
-        Ok(())
+        level = next_level;
     }
+    known.len()
 }
 
 #[test]
 fn every_short_sequence_keeps_the_invariants() {
     let tokens = TokenSource::of_process(1);
-    let tokens = [tokens.next(), tokens.next()];
-    let more = std::env::var("DLOCK_EXHAUSTIVE").ok().and_then(|more| more.parse().ok());
-    let length = LENGTH + more.unwrap_or(0);
-    for on_crash in [CrashPolicy::Fail, CrashPolicy::Rerun, CrashPolicy::Resume] {
-        let moves = moves(tokens, on_crash);
-        let (mut pending, mut count) = (vec![Reached::start()], 0_u64);
-        while let Some(reached) = pending.pop() {
-            for next in &moves {
-                let after = reached.after(next, on_crash);
-                count += 1;
-                if after.trace.len() < length {
-                    pending.push(after);
-                }
-            }
-        }
-        println!("{on_crash:?}: {count} sequences");
+    let (one, two) = (tokens.next(), tokens.next());
+    let more: usize = std::env::var("DLOCK_EXHAUSTIVE").ok().and_then(|more| more.parse().ok()).unwrap_or(0);
+    for (first, second) in POLICIES.iter().flat_map(|first| POLICIES.map(|second| (*first, second))) {
+        let states = search([(one, first), (two, second)], LENGTH + more);
+        println!("{first:?} and {second:?}: {states} states");
+        assert!(states > 500, "{first:?} and {second:?}: {states} states");
     }
 }

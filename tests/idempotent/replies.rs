@@ -1,0 +1,59 @@
+//! Replies that no script gives. The event may have been applied, so each counts as unknown.
+
+use std::time::Duration;
+
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::hostile::Request;
+use dlock_tests::{Answer, HostileServer, within};
+
+use super::{LONG, Runs};
+
+/// Replies that no script of a record gives to this event.
+const REPLIES: [&[u8]; 4] = [b"*0\r\n", b"*1\r\n$3\r\nwho\r\n", b":99\r\n", b"*2\r\n:3\r\n:3\r\n"];
+
+/// Starts attempt 1 of every call, and replies to its later scripts with `reply`.
+fn server(reply: &'static [u8]) -> HostileServer {
+    HostileServer::start(move |request: &Request| match request.name() {
+        "EVAL" | "EVALSHA" if is_begin(request) => Answer::Raw(b"*2\r\n:1\r\n:1\r\n".to_vec()),
+        "EVAL" | "EVALSHA" => Answer::Raw(reply.to_vec()),
+        _ => Answer::Usual,
+    })
+}
+
+/// Of the scripts of a record, only `begin` has a crash policy.
+fn is_begin(request: &Request) -> bool {
+    (5..12).any(|position| request.word(position) == "fail")
+}
+
+#[tokio::test]
+async fn undecodable_replies_stop_no_body_and_hide_no_value() {
+    for reply in REPLIES {
+        let server = server(reply);
+        let manager = LockManager::connect(&server.url()).await.expect("the server accepts connections");
+        let call = manager.idempotent("k").lease(Duration::from_millis(300));
+        // Renewals get the reply, too. The body continues, since no other attempt can start.
+        let ran = call.run_attached(async |_record| {
+            tokio::time::sleep(Duration::from_millis(450)).await;
+            Ok::<_, Error>(7)
+        });
+
+        let ran = within(LONG, "the call", ran).await;
+        assert_eq!(ran.expect("the caller gets its value").into_value(), 7, "{reply:?}");
+        within(LONG, "the shutdown, which waits for the end", manager.shutdown(LONG)).await;
+        assert_eq!(manager.pending_results(), 0, "{reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_start_with_an_undecodable_reply_runs_no_body() {
+    for reply in REPLIES {
+        let server = HostileServer::answering(&["EVAL", "EVALSHA"], &Answer::Raw(reply.to_vec()));
+        let manager = LockManager::connect(&server.url()).await.expect("the server accepts connections");
+        let runs = Runs::default();
+
+        let refused = within(LONG, "the call", runs.run(&manager.idempotent("k"))).await;
+
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{reply:?}: {refused:?}");
+        assert_eq!(runs.count(), 0, "{reply:?}");
+    }
+}
