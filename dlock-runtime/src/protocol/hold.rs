@@ -51,7 +51,7 @@ pub(crate) struct Hold<A> {
     pub(super) is_yielded: bool,
 }
 
-/// What the server has last replied about a hold.
+/// The last reply of the server about a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HoldStatus {
     /// The server has confirmed it.

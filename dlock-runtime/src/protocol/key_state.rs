@@ -8,8 +8,8 @@
 //!  cooldown    time in which clients of other libraries get the lock     foreign_clients
 //! ```
 //!
-//! The parts are independent: an event changes those that it concerns. What they cannot be at the
-//! same time is a rule of the lock. For an exclusive lock:
+//! The parts are independent: an event changes those that it concerns. The rules of a lock exclude
+//! some combinations. Those of an exclusive lock permit:
 //!
 //! ```text
 //!            join                       granted / owner
