@@ -15,13 +15,14 @@
 //! `call` runs, it appends `beat KEY ATTEMPT NANOS` every 5 ms.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_runtime::idempotent::{IdempotentRecord, OnCrash, Outcome};
 use dlock_runtime::{Error, LockManager};
+use dlock_tests::Moment;
 use dlock_tests::worker::{fail, millis, obey_commands, say};
 use tokio::sync::Notify;
 

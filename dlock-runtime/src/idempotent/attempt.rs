@@ -15,6 +15,7 @@ use crate::error::{Error, LossCause, Result};
 use crate::idempotent::operation::{RecordOperation, decode, lease_reply};
 use crate::idempotent::options::OnCrash;
 use crate::key::{LockKey, Name};
+use crate::manager::LockManager;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply};
@@ -50,6 +51,7 @@ impl RecordTerms {
 /// One attempt that runs.
 #[derive(Debug)]
 pub(super) struct Attempt {
+    pub(super) manager: LockManager,
     /// Without a record, it has no end.
     pub(super) lease: Arc<RenewedLease>,
     pub(super) token: Token,
@@ -77,7 +79,7 @@ struct Steps {
 impl Attempt {
     /// Creates an attempt whose `begin` was sent at `sent`, and starts to renew its lease.
     pub(super) fn new(
-        engine: &Arc<Engine>,
+        manager: &LockManager,
         of: (&LockKey, &Name),
         token: Token,
         terms: RecordTerms,
@@ -85,11 +87,12 @@ impl Attempt {
         (number, done): (u32, BTreeMap<String, StepResult>),
     ) -> Self {
         let bytes = done.values().flatten().map(Vec::len).sum();
-        let lease = RenewedLease::new(engine, of, terms.owner_terms(), token, sent);
+        let lease = RenewedLease::new(manager.engine(), of, terms.owner_terms(), token, sent);
         let renewal = IdempotencyEvent::Renew { token, lease: millis(terms.lease), ttl: millis(terms.ttl) };
         let operation = Arc::new(RecordOperation(renewal));
         lease.start_renewal(LeaseRenewal { operation, decode: lease_reply });
         Self {
+            manager: manager.clone(),
             lease,
             token,
             number,
@@ -101,10 +104,12 @@ impl Attempt {
     }
 
     /// Creates an attempt without a record: the server is unavailable.
-    pub(super) fn without_record(engine: &Arc<Engine>, of: (&LockKey, &Name), terms: RecordTerms) -> Self {
+    pub(super) fn without_record(manager: &LockManager, of: (&LockKey, &Name), terms: RecordTerms) -> Self {
+        let engine = manager.engine();
         let endless = OwnerTerms { lease: Duration::MAX, validity: Duration::MAX, ends: BootInstant::NEVER };
         let token = engine.tokens.next();
         Self {
+            manager: manager.clone(),
             lease: RenewedLease::new(engine, of, endless, token, engine.now()),
             token,
             number: 1,

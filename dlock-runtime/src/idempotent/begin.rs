@@ -141,7 +141,7 @@ impl PendingCall {
             Ok(reply) => match decode(&reply) {
                 Some(IdempotencyReply::Started { attempt, steps }) => {
                     let of = (&self.key, &self.record);
-                    let attempt = Attempt::new(engine, of, token, self.terms, sent, (attempt, steps));
+                    let attempt = Attempt::new(&self.manager, of, token, self.terms, sent, (attempt, steps));
                     undo.disarm();
                     Ok(Asked::Started(Box::new(Execution::new(attempt, self.identity.clone()))))
                 }
@@ -192,7 +192,7 @@ impl PendingCall {
     /// Returns an execution without a record: the server is unavailable.
     fn without_record(&self) -> Execution {
         let of = (&self.key, &self.record);
-        let attempt = Attempt::without_record(self.manager.engine(), of, self.terms);
+        let attempt = Attempt::without_record(&self.manager, of, self.terms);
         Execution::new(attempt, self.identity.clone())
     }
 }
