@@ -78,6 +78,7 @@ const CYCLES: [&[&str]; 3] = [
         "protocol::contender",
         "protocol::foreign_clients",
         "protocol::hold",
+        "protocol::holds",
         "protocol::invalidation",
         "protocol::key_state",
         "protocol::reentrancy",

@@ -567,7 +567,7 @@ impl Engine {
         futures_util::future::join(self.wait_for_holders(grace), self.wait_for_calls(grace)).await;
         self.calls.abort();
         for key in self.keys() {
-            self.with_key(&key, |key_state, cx| key_state.mark_lost(LossCause::Shutdown, cx));
+            self.with_key(&key, |key_state, cx| key_state.mark_all_lost(LossCause::Shutdown, cx));
         }
         let limit = self.rules.response_timeout;
         futures_util::future::join(self.wait_for_holders(limit), self.wait_for_calls(limit)).await;

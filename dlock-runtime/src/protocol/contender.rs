@@ -1,7 +1,7 @@
 //! How the head of the local queue acquires the lock: it tries, enqueues, waits, and confirms.
 //!
 //! ```text
-//!  Trying --owner-------------------------------------------------> Held
+//!  Trying --owner-------------------------------------------------> hold
 //!    |contended                                                      ^
 //!    v           queued      granted, two round trips left           |
 //!  Enqueuing ---------------> Queued --------------------------------+
@@ -9,6 +9,9 @@
 //!    v                absent: |  | v                        owner     |
 //!  Polling --> Trying Enqueuing  +-- Confirming ---------------------+
 //! ```
+//!
+//! A contender that follows a yield starts in `Yielding`, and continues as `Queued` if another
+//! process has taken the lock (see `hold`).
 //!
 //! Two rules carry the safety:
 //!
@@ -32,8 +35,8 @@ use crate::protocol::command::{Command, EnqueueMode, Failure, FailureKind, Reply
 use crate::protocol::deadline::{BootInstant, Deadline};
 use crate::protocol::foreign_clients::{FleetHold, Grant};
 use crate::protocol::handoff_budget::HandoffBudget;
-use crate::protocol::hold::Hold;
-use crate::protocol::key_state::{AcquireFailure, EventContext, KeyPhase, KeyState, LastObserved};
+use crate::protocol::hold::{Hold, HoldStatus};
+use crate::protocol::key_state::{AcquireFailure, EventContext, KeyState, LastObserved};
 use crate::protocol::queue_check::{QueueCheck, RESOLUTION};
 use crate::protocol::round_trip::RoundTrip;
 use crate::protocol::timers::KeyTimer;
@@ -76,6 +79,9 @@ pub(super) enum ContenderState {
         /// Whether the backend reported changes of the key while that task held the lock.
         is_tracked: bool,
     },
+    /// The hold of this process is being yielded. If another process takes the lock, the yield
+    /// queues the token.
+    Yielding,
     /// No command is in flight: the contender retries later.
     Polling {
         /// When the next attempt is due.
@@ -119,17 +125,18 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// A late effect of an older attempt cannot affect a token that was never used. If another
     /// process wanted the lock recently and the head will wait, the head enqueues at once: an
     /// enqueue acquires a free lock too, and a failed acquire before it would cost a round trip.
-    pub(super) fn contend(&mut self, ctx: &mut EventContext<'_, A>) {
+    /// `fleet_hold`: how long the fleet has held the lock without a gap.
+    pub(super) fn contend(&mut self, fleet_hold: FleetHold, ctx: &mut EventContext<'_, A>) {
         let Some(head) = self.queue.head() else {
-            self.phase = KeyPhase::Idle;
+            self.queue.end_contender();
             return;
         };
-        let (token, fleet_hold) = (ctx.tokens.next(), self.phase.fleet_hold(ctx.now));
+        let token = ctx.tokens.next();
         if *ctx.contended && head.retry_state.may_keep_waiting(ctx.now) {
             return self.enqueue(token, fleet_hold, ctx);
         }
         let lease = head.terms.lease();
-        self.phase = KeyPhase::Contending(Contender::new(token, ContenderState::Trying, fleet_hold));
+        self.queue.set_contender(Contender::new(token, ContenderState::Trying, fleet_hold));
         ctx.send(token, Command::Acquire { lease });
     }
 
@@ -144,98 +151,150 @@ impl<A: Clone + PartialEq> KeyState<A> {
         if let Command::Inspect | Command::Verify | Command::Fence = command {
             return; // a hold that has ended sent it
         }
-        let KeyPhase::Contending(Contender { token, step, fleet_hold, revalidate, round_trip }) =
-            &mut self.phase
-        else {
-            return;
-        };
-        let (token, revalidate) = (*token, *revalidate);
+        let Some(contender) = self.queue.contender_mut() else { return };
+        let step = contender.step;
         if let ContenderState::Queued { .. } = step {
-            *fleet_hold = FleetHold::UNKNOWN; // the grant carries it
+            contender.fleet_hold = FleetHold::UNKNOWN; // the grant carries it
         }
-        // After an enqueue that did not queue the token (the queue is full, or grants cannot be
-        // received) the next attempt starts with an acquire. An enqueue in mode `TryOnly` says
-        // nothing about contention.
-        if let (
-            ContenderState::Enqueuing(EnqueueMode::Join),
-            Command::Enqueue { .. },
-            Reply::Owner | Reply::Queued { .. } | Reply::NotQueued { .. },
-        ) = (*step, command, &reply)
-        {
-            *ctx.contended = matches!(reply, Reply::Queued { .. });
-        }
-        match (*step, command, reply) {
-            (ContenderState::Trying, Command::Acquire { lease }, Reply::Owner)
-            | (ContenderState::Enqueuing(_), Command::Enqueue { lease, .. }, Reply::Owner)
-            | (
-                ContenderState::Queued { .. } | ContenderState::Confirming { .. },
-                Command::Enqueue { lease, mode: EnqueueMode::Recheck },
-                Reply::Owner,
-            )
-            | (ContenderState::Confirming { .. }, Command::Renew { lease }, Reply::Owner) => {
-                self.on_acquired(token, sent, lease, ctx);
+        let reply = match reply {
+            Reply::Refused(failure) => return self.on_command_failed(command, failure, false, ctx),
+            Reply::Unknown(failure) => return self.on_command_failed(command, failure, true, ctx),
+            reply => reply,
+        };
+        match step {
+            ContenderState::Trying => self.on_reply_while_trying(command, sent, &reply, ctx),
+            ContenderState::Enqueuing(mode) => {
+                self.on_reply_while_enqueuing(mode, command, sent, &reply, ctx);
             }
+            ContenderState::Queued { .. } => self.on_reply_while_queued(command, sent, &reply, ctx),
+            ContenderState::Confirming { .. } => {
+                self.on_reply_while_confirming(command, sent, &reply, ctx);
+            }
+            ContenderState::Yielding | ContenderState::Polling { .. } => {} // of an older command
+        }
+    }
 
-            (ContenderState::Trying, Command::Acquire { .. }, Reply::Contended) => {
+    /// Handles a reply while the acquire is in flight.
+    fn on_reply_while_trying(
+        &mut self,
+        command: Command,
+        sent: BootInstant,
+        reply: &Reply,
+        ctx: &mut EventContext<'_, A>,
+    ) {
+        match (command, reply) {
+            (Command::Acquire { lease }, Reply::Owner) => self.on_acquired(sent, lease, ctx),
+            (Command::Acquire { .. }, Reply::Contended) => {
+                let Some(&Contender { token, fleet_hold, .. }) = self.contender() else { return };
                 self.queue.observe(LastObserved::Taken(None));
-                let fleet_hold = *fleet_hold;
                 self.reject_try_only(ctx);
                 self.enqueue(token, fleet_hold, ctx);
             }
+            _ => {}
+        }
+    }
 
-            (ContenderState::Enqueuing(_), Command::Enqueue { .. }, Reply::Queued { ttl })
-            | (ContenderState::Queued { .. }, Command::Enqueue { .. }, Reply::Queued { ttl }) => {
-                *round_trip = round_trip.measured(sent, ctx.now);
-                *step = ContenderState::Queued {
-                    proof: sent,
-                    queue_check: QueueCheck::after_reply(sent, ttl, ctx.rules.grant_lease),
-                };
-                self.on_contended(ttl, ctx);
-                self.withdraw_if_unwanted(ctx);
-            }
+    /// Handles a reply while the first enqueue is in flight.
+    fn on_reply_while_enqueuing(
+        &mut self,
+        mode: EnqueueMode,
+        command: Command,
+        sent: BootInstant,
+        reply: &Reply,
+        ctx: &mut EventContext<'_, A>,
+    ) {
+        let Command::Enqueue { lease, .. } = command else { return };
+        // After an enqueue that did not queue the token (the queue is full, or grants cannot be
+        // received) the next attempt starts with an acquire. An enqueue in mode `TryOnly` says
+        // nothing about contention.
+        if let (EnqueueMode::Join, Reply::Owner | Reply::Queued { .. } | Reply::NotQueued { .. }) =
+            (mode, reply)
+        {
+            *ctx.contended = matches!(reply, Reply::Queued { .. });
+        }
+        match (mode, reply) {
+            (_, Reply::Owner) => self.on_acquired(sent, lease, ctx),
+            (_, Reply::Queued { ttl }) => self.on_queued(sent, *ttl, ctx),
             // This is the reply to a call that does not wait. The next head may want to wait.
-            (
-                ContenderState::Enqueuing(EnqueueMode::TryOnly),
-                Command::Enqueue { .. },
-                Reply::NotQueued { ttl },
-            ) => {
-                self.on_contended(ttl, ctx);
-                self.contend(ctx);
+            (EnqueueMode::TryOnly, Reply::NotQueued { ttl }) => {
+                let Some(&Contender { fleet_hold, .. }) = self.contender() else { return };
+                self.on_contended(*ttl, ctx);
+                self.contend(fleet_hold, ctx);
             }
-            (ContenderState::Enqueuing(_), Command::Enqueue { .. }, Reply::NotQueued { ttl }) => {
-                self.on_contended(ttl, ctx);
-                self.pause(ttl, ctx);
+            (_, Reply::NotQueued { ttl }) => {
+                let revalidate = self.contender().is_some_and(|contender| contender.revalidate);
+                self.on_contended(*ttl, ctx);
+                self.pause(*ttl, ctx);
                 if revalidate {
                     self.on_invalidation(ctx); // the reply may be older than the change
                 }
             }
+            _ => {}
+        }
+    }
+
+    /// Handles a reply while the token is in the server's queue.
+    fn on_reply_while_queued(
+        &mut self,
+        command: Command,
+        sent: BootInstant,
+        reply: &Reply,
+        ctx: &mut EventContext<'_, A>,
+    ) {
+        let Command::Enqueue { lease, mode } = command else { return };
+        match (mode, reply) {
+            (EnqueueMode::Recheck, Reply::Owner) => self.on_acquired(sent, lease, ctx),
+            (_, Reply::Queued { ttl }) => self.on_queued(sent, *ttl, ctx),
             // The backend has no queue, so no message reports a grant. Release what the
             // confirmation asked about: otherwise it would block this process for a lease.
-            (ContenderState::Queued { .. }, Command::Enqueue { .. }, Reply::NotQueued { ttl }) => {
-                ctx.send(token, Command::Release);
-                self.on_contended(ttl, ctx);
-                self.pause(ttl, ctx);
+            (_, Reply::NotQueued { ttl }) => {
+                let Some(contender) = self.contender() else { return };
+                ctx.send(contender.token, Command::Release);
+                self.on_contended(*ttl, ctx);
+                self.pause(*ttl, ctx);
             }
-            (ContenderState::Queued { .. }, Command::Enqueue { .. }, Reply::Absent) => {
-                // The key expired, was freed for other clients, or was overwritten. The token
-                // cannot be queued again, so a fresh one replaces it.
-                if ctx.rules.yield_to_foreign {
-                    self.start_cooldown(ctx);
-                } else {
-                    self.enqueue(ctx.tokens.next(), FleetHold::UNKNOWN, ctx);
-                }
-            }
-            (ContenderState::Confirming { .. }, Command::Renew { .. }, Reply::NotOwner) => {
-                // The token was not granted, or the grant has expired. A recheck shows whether it
-                // is still queued.
-                *step = ContenderState::queued(BootInstant::START, ctx.now);
+            // The key expired, was freed for other clients, or was overwritten. The token cannot be
+            // queued again, so a fresh one replaces it.
+            (_, Reply::Absent) if ctx.rules.yield_to_foreign => self.start_cooldown(ctx),
+            (_, Reply::Absent) => self.enqueue(ctx.tokens.next(), FleetHold::UNKNOWN, ctx),
+            _ => {}
+        }
+    }
+
+    /// Handles a reply while the body waits for the confirmation of a grant.
+    fn on_reply_while_confirming(
+        &mut self,
+        command: Command,
+        sent: BootInstant,
+        reply: &Reply,
+        ctx: &mut EventContext<'_, A>,
+    ) {
+        match (command, reply) {
+            (
+                Command::Renew { lease } | Command::Enqueue { lease, mode: EnqueueMode::Recheck },
+                Reply::Owner,
+            ) => self.on_acquired(sent, lease, ctx),
+            // The token was not granted, or the grant has expired. A recheck shows whether it is
+            // still queued.
+            (Command::Renew { .. }, Reply::NotOwner) => {
+                let Some(contender) = self.queue.contender_mut() else { return };
+                contender.step = ContenderState::queued(BootInstant::START, ctx.now);
                 self.recheck_queue(true, ctx);
             }
-
-            (_, _, Reply::Refused(failure)) => self.on_command_failed(command, failure, false, ctx),
-            (_, _, Reply::Unknown(failure)) => self.on_command_failed(command, failure, true, ctx),
-            _ => {} // a reply to an older command, which a later state has made void
+            _ => {}
         }
+    }
+
+    /// Handles a reply that the token is in the server's queue.
+    fn on_queued(&mut self, sent: BootInstant, ttl: Option<Duration>, ctx: &mut EventContext<'_, A>) {
+        let Some(contender) = self.queue.contender_mut() else { return };
+        contender.round_trip = contender.round_trip.measured(sent, ctx.now);
+        contender.step = ContenderState::Queued {
+            proof: sent,
+            queue_check: QueueCheck::after_reply(sent, ttl, ctx.rules.grant_lease),
+        };
+        self.on_contended(ttl, ctx);
+        self.withdraw_if_unwanted(ctx);
     }
 
     /// Handles a failed command of the contender. `may_have_run`: its outcome is unknown.
@@ -246,15 +305,14 @@ impl<A: Clone + PartialEq> KeyState<A> {
         may_have_run: bool,
         ctx: &mut EventContext<'_, A>,
     ) {
-        let KeyPhase::Contending(contender) = &mut self.phase else { return };
+        let Some(contender) = self.queue.contender_mut() else { return };
         let proof = match (contender.step, command) {
             (ContenderState::Trying | ContenderState::Enqueuing(_), _) => {
-                let token = contender.token;
                 if may_have_run {
-                    ctx.orphan(token);
+                    ctx.orphan(contender.token);
                 }
                 if failure.connection_lost {
-                    return self.try_again(token, failure, ctx);
+                    return self.try_again(failure, ctx);
                 }
                 return self.on_failed(failure, ctx);
             }
@@ -276,13 +334,14 @@ impl<A: Clone + PartialEq> KeyState<A> {
     ///
     /// The command may have run, so its token is dropped and withdrawn first. Calls that have not
     /// yet retried for this reason retry at once, under a fresh token.
-    fn try_again(&mut self, token: Token, failure: Failure, ctx: &mut EventContext<'_, A>) {
+    fn try_again(&mut self, failure: Failure, ctx: &mut EventContext<'_, A>) {
+        let Some(&Contender { token, fleet_hold, .. }) = self.contender() else { return };
         self.queue.observe(LastObserved::Failed(Box::new(failure.clone())));
         let (tries_again, given_up) = self.queue.try_again(ctx.now);
         self.refuse_all(given_up, ctx);
         if tries_again {
             ctx.send(token, Command::Withdraw);
-            self.contend(ctx);
+            self.contend(fleet_hold, ctx);
         } else {
             self.on_failed(failure, ctx);
         }
@@ -295,11 +354,12 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// zero length counts as expired, and is confirmed.
     pub(super) fn on_grant_while_contending(&mut self, grant: Grant, ctx: &mut EventContext<'_, A>) -> bool {
         let lease = self.head_lease();
-        let KeyPhase::Contending(Contender { token, step, fleet_hold, round_trip, .. }) = &mut self.phase
+        let (Some(Contender { token, step, fleet_hold, round_trip, .. }), Some(lease)) =
+            (self.queue.contender_mut(), lease)
         else {
             return false;
         };
-        let (token, Some(lease)) = (*token, lease) else { return false };
+        let token = *token;
         match *step {
             ContenderState::Queued { proof, .. } => {
                 *fleet_hold = grant.fleet_hold;
@@ -308,8 +368,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 let is_proof = ctx.rules.grants_are_proof && ctx.rules.replica_acks == 0;
                 let left = deadline.at().since(ctx.now);
                 if is_proof && deadline.holds_at(ctx.now) && round_trip.fits_twice_into(left) {
-                    self.grant_head(token, deadline, true, ctx);
-                    if let KeyPhase::Held(hold) = &mut self.phase {
+                    self.grant_head(deadline, HoldStatus::GrantUnconfirmed, ctx);
+                    if let Some(hold) = self.holds.with_token(token) {
                         hold.confirm_grant(ctx);
                     }
                 } else {
@@ -325,6 +385,10 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 ctx.send(token, Command::Renew { lease });
                 true
             }
+            ContenderState::Yielding => {
+                self.on_grant_while_yielding(grant, ctx);
+                true
+            }
             ContenderState::Confirming { .. } => true,
             ContenderState::Trying | ContenderState::Enqueuing(_) | ContenderState::Polling { .. } => false,
         }
@@ -334,7 +398,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// the head is due, or the connection is new.
     pub(super) fn recheck_queue(&mut self, at_once: bool, ctx: &mut EventContext<'_, A>) {
         let lease = self.head_lease();
-        let KeyPhase::Contending(contender) = &mut self.phase else { return };
+        let Some(contender) = self.queue.contender_mut() else { return };
         let is_due = |at: BootInstant| at_once || ctx.now >= at;
         match (&mut contender.step, lease) {
             (ContenderState::Queued { queue_check, .. }, Some(lease)) => {
@@ -345,7 +409,10 @@ impl<A: Clone + PartialEq> KeyState<A> {
                     ctx.send(contender.token, Command::Enqueue { lease, mode: EnqueueMode::Recheck });
                 }
             }
-            (ContenderState::Polling { until, .. }, _) if is_due(*until) => self.contend(ctx),
+            (ContenderState::Polling { until, .. }, _) if is_due(*until) => {
+                let fleet_hold = contender.fleet_hold;
+                self.contend(fleet_hold, ctx);
+            }
             _ => {}
         }
     }
@@ -356,97 +423,82 @@ impl<A: Clone + PartialEq> KeyState<A> {
         if !self.queue.is_empty() {
             return;
         }
-        match &self.phase {
-            KeyPhase::Contending(Contender {
-                step: ContenderState::Trying | ContenderState::Enqueuing(EnqueueMode::TryOnly),
-                ..
-            })
-            | KeyPhase::Idle
-            | KeyPhase::Held(_)
-            | KeyPhase::CoolingDown(_) => {}
-            KeyPhase::Contending(Contender { step: ContenderState::Polling { .. }, .. }) => {
-                self.phase = KeyPhase::Idle;
+        let Some(&Contender { token, step, .. }) = self.contender() else { return };
+        match step {
+            ContenderState::Trying | ContenderState::Enqueuing(EnqueueMode::TryOnly) => return,
+            ContenderState::Polling { .. } => {}
+            ContenderState::Yielding => {
+                if let Some(yielded) = self.holds.yielded().map(|hold| hold.token) {
+                    ctx.send(yielded, Command::Withdraw);
+                    self.holds.remove(yielded);
+                }
+                ctx.send(token, Command::Withdraw);
             }
-            KeyPhase::Contending(contender) => {
-                ctx.send(contender.token, Command::Withdraw);
-                self.phase = KeyPhase::Idle;
-            }
-            KeyPhase::Yielding(yielding) => {
-                ctx.send(yielding.hold.token, Command::Withdraw);
-                ctx.send(yielding.next, Command::Withdraw);
-                self.phase = KeyPhase::Idle;
-            }
+            _ => ctx.send(token, Command::Withdraw),
         }
+        self.queue.end_contender();
     }
 
     /// Handles a reply that the token holds the lock, since `sent` and for `lease`.
-    fn on_acquired(
-        &mut self,
-        token: Token,
-        sent: BootInstant,
-        lease: Duration,
-        ctx: &mut EventContext<'_, A>,
-    ) {
+    fn on_acquired(&mut self, sent: BootInstant, lease: Duration, ctx: &mut EventContext<'_, A>) {
+        let Some(&Contender { token, step, fleet_hold, .. }) = self.contender() else { return };
+        let deadline = Deadline::of_lease(sent, lease);
         match self.head_lease() {
             None => {
                 ctx.send(token, Command::Release);
-                self.phase = KeyPhase::Idle;
+                self.queue.end_contender();
             }
-            Some(wanted) if wanted == lease && !Deadline::of_lease(sent, lease).holds_at(ctx.now) => {
+            Some(wanted) if wanted == lease && !deadline.holds_at(ctx.now) => {
                 ctx.send(token, Command::Release);
                 let late =
                     Failure::new(FailureKind::Passing, "the server's answer took longer than the lease");
                 self.on_failed(late, ctx);
             }
             Some(wanted) if wanted == lease => {
-                self.grant_head(token, Deadline::of_lease(sent, lease), false, ctx);
-                if let KeyPhase::Held(hold) = &mut self.phase {
+                self.grant_head(deadline, HoldStatus::Confirmed, ctx);
+                if let Some(hold) = self.holds.with_token(token) {
                     hold.on_confirmed(sent, lease, ctx);
                 }
             }
-            Some(_) => self.confirm_for_head(token, ctx),
+            Some(_) => {
+                let step = match step {
+                    ContenderState::Confirming { .. } => step,
+                    _ => ContenderState::Confirming { budget: None, is_tracked: false },
+                };
+                self.confirm_for_head(token, step, fleet_hold, ctx);
+            }
         }
     }
 
     /// Renews a held lock to the lease of the task that gets it, before that task starts.
-    pub(super) fn confirm_for_head(&mut self, token: Token, ctx: &mut EventContext<'_, A>) {
+    ///
+    /// `step` is [`ContenderState::Confirming`], with what the last task of this process leaves. A
+    /// task that follows another one continues its budget, and the fleet hold counts from the start
+    /// of that budget.
+    pub(super) fn confirm_for_head(
+        &mut self,
+        token: Token,
+        step: ContenderState,
+        fleet_hold: FleetHold,
+        ctx: &mut EventContext<'_, A>,
+    ) {
         let Some(lease) = self.head_lease() else { return };
-        // A task that follows another one continues its budget. The fleet hold counts from the
-        // start of that budget.
-        let (fleet_hold, budget) = match &self.phase {
-            KeyPhase::Held(hold) => hold.fleet_hold_and_budget(),
-            KeyPhase::Contending(Contender {
-                step: ContenderState::Confirming { budget, .. },
-                fleet_hold,
-                ..
-            }) => (*fleet_hold, *budget),
-            phase => (phase.fleet_hold(ctx.now), None),
-        };
-        let step = ContenderState::Confirming { budget, is_tracked: self.is_tracked() };
-        self.phase = KeyPhase::Contending(Contender::new(token, step, fleet_hold));
+        self.queue.set_contender(Contender::new(token, step, fleet_hold));
         ctx.send(token, Command::Renew { lease });
     }
 
-    /// Grants the lock to the head. `is_unconfirmed`: the server has not confirmed the grant.
-    fn grant_head(
-        &mut self,
-        token: Token,
-        deadline: Deadline,
-        is_unconfirmed: bool,
-        ctx: &mut EventContext<'_, A>,
-    ) {
+    /// Grants the lock to the head: its contender becomes a hold.
+    fn grant_head(&mut self, deadline: Deadline, status: HoldStatus, ctx: &mut EventContext<'_, A>) {
+        let Some(&Contender { token, step, fleet_hold, .. }) = self.contender() else { return };
         let Some(head) = self.queue.head() else { return };
-        let mut hold = Hold::new(head, token, deadline, self.phase.fleet_hold(ctx.now), ctx);
-        hold.is_unconfirmed = is_unconfirmed;
-        if let KeyPhase::Contending(Contender {
-            step: ContenderState::Confirming { budget: Some(budget), .. },
-            ..
-        }) = self.phase
-        {
+        let mut hold = Hold::new(head, token, deadline, fleet_hold, ctx);
+        hold.status = status;
+        if let ContenderState::Confirming { budget: Some(budget), .. } = step {
             hold.continue_budget(budget);
         }
         ctx.actions.push(hold.grant_action(head));
-        self.phase = KeyPhase::Held(hold);
+        self.holds.insert(hold);
+        self.queue.end_contender();
         self.queue.pop();
         self.queue.observe(LastObserved::Taken(None));
         let single_tries = self.queue.take_single_tries();
@@ -465,13 +517,13 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// lock.
     fn enqueue(&mut self, token: Token, fleet_hold: FleetHold, ctx: &mut EventContext<'_, A>) {
         let Some(head) = self.queue.head() else {
-            self.phase = KeyPhase::Idle;
+            self.queue.end_contender();
             return;
         };
         let mode =
             if head.retry_state.may_keep_waiting(ctx.now) { EnqueueMode::Join } else { EnqueueMode::TryOnly };
         let lease = head.terms.lease();
-        self.phase = KeyPhase::Contending(Contender::new(token, ContenderState::Enqueuing(mode), fleet_hold));
+        self.queue.set_contender(Contender::new(token, ContenderState::Enqueuing(mode), fleet_hold));
         ctx.send(token, Command::Enqueue { lease, mode });
     }
 
@@ -488,7 +540,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
             for waiter in self.queue.drain() {
                 ctx.refuse(waiter.acquisition, AcquireFailure::Failed(failure.clone()));
             }
-            self.phase = KeyPhase::Idle;
+            self.queue.end_contender();
             return;
         }
         self.queue.observe(LastObserved::Failed(Box::new(failure)));
@@ -512,7 +564,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// about one poll interval. The random part keeps processes from polling in step.
     pub(super) fn pause(&mut self, ttl: Option<Duration>, ctx: &mut EventContext<'_, A>) {
         let Some(head) = self.queue.head() else {
-            self.phase = KeyPhase::Idle;
+            self.queue.end_contender();
             return;
         };
         let next_poll = || {
@@ -521,20 +573,17 @@ impl<A: Clone + PartialEq> KeyState<A> {
             ctx.now.plus(ttl.map_or(poll, |ttl| poll.min(ttl.saturating_add(RESOLUTION))).max(MIN_PAUSE))
         };
         let until = head.retry_state.next_try().unwrap_or_else(next_poll);
-        let token = match &self.phase {
-            KeyPhase::Contending(contender) => contender.token,
-            _ => ctx.tokens.next(),
-        };
+        let token = self.contender().map_or_else(|| ctx.tokens.next(), |contender| contender.token);
         let step = ContenderState::Polling { until, earliest: ctx.now.plus(MIN_PAUSE) };
-        self.phase = KeyPhase::Contending(Contender::new(token, step, FleetHold::NEW));
+        self.queue.set_contender(Contender::new(token, step, FleetHold::NEW));
     }
 
     /// Like [`pause`](Self::pause), but the next attempt is at least `time` later, whatever
     /// messages arrive: other clients can take the released lock.
     pub(super) fn back_off(&mut self, time: Duration, ctx: &mut EventContext<'_, A>) {
         self.pause(Some(time), ctx);
-        if let KeyPhase::Contending(Contender { step: ContenderState::Polling { until, earliest }, .. }) =
-            &mut self.phase
+        if let Some(Contender { step: ContenderState::Polling { until, earliest }, .. }) =
+            self.queue.contender_mut()
         {
             *earliest = (*earliest).max(ctx.now.plus(time));
             *until = (*until).max(*earliest);

@@ -5,7 +5,7 @@
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::hold::Hold;
 use crate::protocol::invalidation::Verification;
-use crate::protocol::key_state::{KeyPhase, KeyState};
+use crate::protocol::key_state::KeyState;
 
 impl<A: Clone + PartialEq> KeyState<A> {
     /// Defers what is due at `now` until `until`, if it can wait so long.
@@ -19,10 +19,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 other = other.min(at);
             }
         });
-        match &mut self.phase {
-            KeyPhase::Held(hold) if now < other => hold.defer(now, until),
-            _ => false,
-        }
+        let mut holds = self.holds.active_mut().peekable();
+        now < other && holds.peek().is_some() && holds.all(|hold| hold.defer(now, until))
     }
 }
 

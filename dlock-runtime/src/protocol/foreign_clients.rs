@@ -22,8 +22,9 @@ use crate::protocol::ProtocolConfig;
 use crate::protocol::command::Command;
 use crate::protocol::contender::{Contender, ContenderState};
 use crate::protocol::deadline::BootInstant;
-use crate::protocol::key_state::{EventContext, KeyPhase, KeyState, LastObserved};
+use crate::protocol::key_state::{EventContext, KeyState, LastObserved};
 use crate::protocol::wait_queue::QueueEntry;
+use crate::token::Token;
 
 impl ProtocolConfig {
     /// Returns the longest time for which an attempt is deferred in favor of other clients.
@@ -82,38 +83,35 @@ impl Grant {
     pub(crate) const NONE: Self = Self { lease: Duration::ZERO, fleet_hold: FleetHold::UNKNOWN };
 }
 
-/// The phase of a key whose last holder released it a short time ago.
-#[derive(Clone, Debug)]
+/// The time after a release in which this process does not contend.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Cooldown {
     /// The fleet hold at the release. If it is over, a task that arrives and has the time waits
     /// until the cooldown ends.
     fleet_hold: FleetHold,
+    /// [`BootInstant::NEVER`] if there is no cooldown. An `Option` would add 8 bytes to each held
+    /// lock.
     pub(super) until: BootInstant,
 }
 
-impl<A: Clone + PartialEq> KeyPhase<A> {
-    /// Returns the fleet hold if this process holds the lock, or acquires it now.
-    pub(super) fn fleet_hold(&self, now: BootInstant) -> FleetHold {
-        match self {
-            Self::Idle => FleetHold::NEW,
-            Self::Contending(contender) => contender.fleet_hold,
-            Self::Held(hold) => hold.fleet_hold(now),
-            Self::Yielding(yielding) => yielding.hold.fleet_hold(now),
-            Self::CoolingDown(cooldown) => cooldown.fleet_hold,
-        }
+impl Cooldown {
+    pub(super) const NONE: Self = Self { fleet_hold: FleetHold::NEW, until: BootInstant::NEVER };
+
+    /// Returns `true` if there is a cooldown.
+    pub(super) fn is_set(&self) -> bool {
+        self.until != BootInstant::NEVER
     }
 }
 
 impl<A: Clone + PartialEq> KeyState<A> {
-    /// Releases the lock when no task of this process waits. Returns the command for the server.
-    pub(super) fn release_last(&mut self, ctx: &EventContext<'_, A>) -> Command {
-        let fleet_hold = self.phase.fleet_hold(ctx.now);
+    /// Releases the lock under `token` when no task of this process waits. Returns the command for
+    /// the server.
+    pub(super) fn release_last(&mut self, token: Token, ctx: &EventContext<'_, A>) -> Command {
+        let fleet_hold = self.end_hold(token, ctx.now);
         if !ctx.rules.yield_to_foreign {
-            self.phase = KeyPhase::Idle;
             return Command::Release;
         }
-        let until = ctx.now.plus(MIN_COOLDOWN);
-        self.phase = KeyPhase::CoolingDown(Cooldown { fleet_hold, until });
+        self.cooldown = Cooldown { fleet_hold, until: ctx.now.plus(MIN_COOLDOWN) };
         Command::ReleaseWithFleetHold { fleet_hold }
     }
 
@@ -123,7 +121,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         let until = ctx.now.plus(MIN_COOLDOWN.saturating_add(ctx.random_up_to(COOLDOWN_SPREAD)));
         self.queue.not_before(until);
         if self.queue.is_empty() {
-            self.phase = KeyPhase::CoolingDown(Cooldown { fleet_hold: FleetHold::UNKNOWN, until });
+            self.queue.end_contender();
+            self.cooldown = Cooldown { fleet_hold: FleetHold::UNKNOWN, until };
         } else {
             self.pause_until(until, ctx);
         }
@@ -132,20 +131,27 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// Adds a task during a cooldown. It contends at once if it cannot wait until the end, or if
     /// the fleet hold is not over.
     pub(super) fn join_in_cooldown(&mut self, waiter: QueueEntry<A>, ctx: &mut EventContext<'_, A>) {
-        let KeyPhase::CoolingDown(Cooldown { fleet_hold, until }) = self.phase else { return };
+        let Cooldown { fleet_hold, until } = std::mem::replace(&mut self.cooldown, Cooldown::NONE);
         let waits = fleet_hold.is_over() && waiter.retry_state.lasts_beyond(until);
         self.enlist(waiter);
         if waits {
             self.queue.observe(LastObserved::Taken(Some(until.since(ctx.now))));
             self.pause_until(until, ctx);
         } else {
-            self.contend(ctx);
+            self.contend(fleet_hold, ctx);
+        }
+    }
+
+    /// Ends the cooldown if its time is over.
+    pub(super) fn end_cooldown_if_due(&mut self, now: BootInstant) {
+        if now >= self.cooldown.until {
+            self.cooldown = Cooldown::NONE;
         }
     }
 
     fn pause_until(&mut self, until: BootInstant, ctx: &EventContext<'_, A>) {
         let step = ContenderState::Polling { until, earliest: until };
-        self.phase = KeyPhase::Contending(Contender::new(ctx.tokens.next(), step, FleetHold::NEW));
+        self.queue.set_contender(Contender::new(ctx.tokens.next(), step, FleetHold::NEW));
     }
 }
 

@@ -1,5 +1,10 @@
 //! The rules of a held lock: renewal, loss, hand-off, yield, and release.
 //!
+//! A release yields the lock if the hand-off budget is used up and a task of this process waits.
+//! Until the server replies, there are the yielded hold, under which no body runs, and a contender
+//! with the next token. Then one of the two remains: the hold if no other process waits, and
+//! otherwise the contender, which is queued.
+//!
 //! See also: `contender` (acquiring), `renewal` (when a renewal is due), `handoff_budget` (when
 //! other processes get the lock), `reentrancy` (nested calls), `retained` (holds that have ended
 //! and keep the key).
@@ -8,16 +13,17 @@ use std::time::Duration;
 
 use crate::error::LossCause;
 use crate::protocol::command::{Command, FailureKind, Reply};
+use crate::protocol::contender::{Contender, ContenderState};
 use crate::protocol::deadline::{BootInstant, Deadline};
 use crate::protocol::foreign_clients::{FleetHold, Grant};
 use crate::protocol::handoff_budget::{HandoffBudget, HandoffDecision};
 use crate::protocol::hold_terms::HoldTerms;
 use crate::protocol::invalidation::Verification;
-use crate::protocol::key_state::{Action, EventContext, KeyPhase, KeyState};
+use crate::protocol::key_state::{Action, EventContext, KeyState};
 use crate::protocol::reentrancy::NestedCalls;
+use crate::protocol::renewal;
 use crate::protocol::timers::KeyTimer;
 use crate::protocol::wait_queue::QueueEntry;
-use crate::protocol::{contender, renewal};
 use crate::token::Token;
 
 /// A lock that a task of this process holds.
@@ -39,11 +45,40 @@ pub(crate) struct Hold<A> {
     granted_after: FleetHold,
     pub(super) check: Verification,
     renew: bool,
-    /// Whether the hold is a grant that the server has not confirmed. Independent of `is_overdue`:
-    /// a grant whose confirmation got no reply is both.
-    pub(super) is_unconfirmed: bool,
-    /// Whether the last renewal or confirmation failed or got no reply.
-    is_overdue: bool,
+    pub(super) status: HoldStatus,
+    /// Whether the hold was released and is being yielded to other processes. No body runs under
+    /// it.
+    pub(super) is_yielded: bool,
+}
+
+/// The last reply of the server about a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HoldStatus {
+    /// The server has confirmed it.
+    Confirmed,
+    /// The server has confirmed it, and the last renewal failed or got no reply.
+    RenewalOverdue,
+    /// The hold is a grant, and the server has not confirmed it.
+    GrantUnconfirmed,
+    /// The hold is a grant, and its last confirmation failed or got no reply.
+    ConfirmationOverdue,
+}
+
+impl HoldStatus {
+    /// Returns `true` if the hold is a grant that the server has not confirmed.
+    const fn is_unconfirmed(self) -> bool {
+        matches!(self, Self::GrantUnconfirmed | Self::ConfirmationOverdue)
+    }
+
+    /// Returns `true` if the last renewal or confirmation failed or got no reply.
+    const fn is_overdue(self) -> bool {
+        matches!(self, Self::RenewalOverdue | Self::ConfirmationOverdue)
+    }
+
+    /// Returns the status after a renewal or confirmation without success.
+    const fn overdue(self) -> Self {
+        if self.is_unconfirmed() { Self::ConfirmationOverdue } else { Self::RenewalOverdue }
+    }
 }
 
 /// Terms that few holds have: bounds of the present acquisition, and nested calls for the same key.
@@ -60,15 +95,6 @@ impl<A: Clone + PartialEq> Default for ExtendedTerms<A> {
     fn default() -> Self {
         Self { ends: BootInstant::NEVER, kept_until: BootInstant::START, levels: NestedCalls::new() }
     }
-}
-
-/// A lock that this process is yielding to other processes.
-#[derive(Clone, Debug)]
-pub(crate) struct Yielding<A> {
-    /// The hold at the time of its release. No body runs under it.
-    pub(super) hold: Hold<A>,
-    /// The token under which this process is queued if another process takes the lock.
-    pub(super) next: Token,
 }
 
 /// The remainder of a lost acquisition in the server: the key stays under its token until its body
@@ -115,8 +141,8 @@ impl<A: Clone + PartialEq> Hold<A> {
             granted_after,
             check,
             renew: terms.is_renewed(),
-            is_unconfirmed: false,
-            is_overdue: false,
+            status: HoldStatus::Confirmed,
+            is_yielded: false,
         };
         hold.bound(terms, since);
         hold
@@ -177,7 +203,7 @@ impl<A: Clone + PartialEq> Hold<A> {
             token: self.token,
             deadline: self.deadline,
             ends: self.ends(),
-            is_unconfirmed: self.is_unconfirmed,
+            is_unconfirmed: self.status.is_unconfirmed(),
             attempts: waiter.retry_state.attempts(),
         }
     }
@@ -194,7 +220,7 @@ impl<A: Clone + PartialEq> Hold<A> {
 
     /// Returns `true` if the hold is a grant with a scheduled confirmation.
     pub(super) fn needs_confirmation(&self) -> bool {
-        self.is_unconfirmed && self.next_renewal != BootInstant::NEVER
+        self.status.is_unconfirmed() && self.next_renewal != BootInstant::NEVER
     }
 
     /// Sends a renewal, which confirms the hold.
@@ -206,7 +232,7 @@ impl<A: Clone + PartialEq> Hold<A> {
     /// Handles a confirmation of the hold that was sent at `sent`.
     pub(super) fn on_confirmed(&mut self, sent: BootInstant, lease: Duration, ctx: &EventContext<'_, A>) {
         self.deadline = self.deadline.or_later(Deadline::of_lease(sent, lease));
-        (self.is_unconfirmed, self.is_overdue) = (false, false);
+        self.status = HoldStatus::Confirmed;
         // An `extend` has its own lease and does not change when the watchdog renews.
         if lease == self.lease {
             self.next_renewal = if self.renew {
@@ -220,7 +246,7 @@ impl<A: Clone + PartialEq> Hold<A> {
     /// Schedules a retry of a confirmation that failed.
     fn on_confirm_failed(&mut self, lease: Duration, now: BootInstant) {
         if lease == self.lease {
-            self.is_overdue = true;
+            self.status = self.status.overdue();
             self.next_renewal = renewal::retry_at(now, lease, self.deadline.at().since(now));
         }
     }
@@ -230,7 +256,7 @@ impl<A: Clone + PartialEq> Hold<A> {
     /// It is due with those of all other holds, which are sent a few at a time. A hold with less
     /// than [`LITTLE_TIME`] left is renewed at once.
     pub(super) fn renew_if_overdue(&mut self, moved: bool, ctx: &mut EventContext<'_, A>) {
-        if !(self.is_overdue || moved) || self.next_renewal == BootInstant::NEVER {
+        if !(self.status.is_overdue() || moved) || self.next_renewal == BootInstant::NEVER {
             return;
         }
         if self.deadline.at().since(ctx.now) < LITTLE_TIME {
@@ -243,11 +269,6 @@ impl<A: Clone + PartialEq> Hold<A> {
     /// Returns how long the fleet has held the lock without a gap.
     pub(super) fn fleet_hold(&self, now: BootInstant) -> FleetHold {
         self.granted_after.plus(now.since(self.budget.since()))
-    }
-
-    /// Returns the budget for the next task, and the fleet hold at the start of that budget.
-    pub(super) fn fleet_hold_and_budget(&self) -> (FleetHold, Option<HandoffBudget>) {
-        (self.granted_after, Some(self.budget.without_probe()))
     }
 
     /// Continues the budget of the task of this process that held the lock before.
@@ -285,49 +306,86 @@ impl<A: Clone + PartialEq> Hold<A> {
     fn can_hand_off_to(&self, next: &QueueEntry<A>, ctx: &EventContext<'_, A>) -> bool {
         let lease = next.terms.lease();
         let left = self.deadline.at().since(ctx.now);
-        let is_enough =
-            left > lease / 2 || (self.is_unconfirmed && !self.is_overdue && left > ctx.rules.grant_lease / 2);
+        let is_enough = left > lease / 2
+            || (self.status == HoldStatus::GrantUnconfirmed && left > ctx.rules.grant_lease / 2);
         self.renew && next.terms.is_renewed() && lease == self.lease && is_enough
+    }
+
+    /// Returns the contender's state for a task that gets the lock with another lease, and the
+    /// fleet hold at its start. The task continues the budget, but not while the lock is yielded.
+    fn confirming(&self, now: BootInstant) -> (ContenderState, FleetHold) {
+        let is_tracked = self.is_tracked();
+        if self.is_yielded {
+            return (ContenderState::Confirming { budget: None, is_tracked }, self.fleet_hold(now));
+        }
+        let budget = Some(self.budget.without_probe());
+        (ContenderState::Confirming { budget, is_tracked }, self.granted_after)
+    }
+
+    /// Sends what is due. Returns why the hold is lost, if it is.
+    fn on_timeout(&mut self, ctx: &mut EventContext<'_, A>) -> Option<LossCause> {
+        if !self.deadline.holds_at(ctx.now) {
+            let is_grant = self.status.is_unconfirmed();
+            return Some(if is_grant { LossCause::GrantUnconfirmed } else { LossCause::Expired });
+        }
+        if ctx.now >= self.ends() {
+            return Some(LossCause::MaxHold);
+        }
+        if let Some(more) = &mut self.more {
+            more.levels.tick(ctx);
+        }
+        if ctx.now >= self.next_renewal {
+            self.confirm(ctx);
+        }
+        self.check_if_due(ctx);
+        None
     }
 }
 
 impl<A: Clone + PartialEq> KeyState<A> {
     /// Releases the lock of the acquisition.
     pub(crate) fn release(&mut self, acquisition: &A, ctx: &mut EventContext<'_, A>) -> ReleaseOutcome {
-        let KeyPhase::Held(hold) = &mut self.phase else { return ReleaseOutcome::NotHeld };
-        if hold.acquisition != *acquisition {
-            return ReleaseOutcome::NotHeld;
-        }
+        let Some(hold) = self.holds.of_acquisition(acquisition) else { return ReleaseOutcome::NotHeld };
         hold.close(ctx);
         let (token, kept_until) = (hold.token, hold.kept_until());
         if ctx.now < kept_until {
+            let fleet_hold = self.end_hold(token, ctx.now);
             let set_ttl = self.keep(token, kept_until, ctx.now);
-            self.contend(ctx);
+            self.contend(fleet_hold, ctx);
             return ReleaseOutcome::Send(token, set_ttl);
         }
         if ctx.rules.yield_to_foreign && hold.fleet_hold(ctx.now).is_over() {
+            self.holds.remove(token);
             self.start_cooldown(ctx);
             return ReleaseOutcome::Send(token, Command::ReleaseWithoutHandoff);
         }
         let Some(next) = self.queue.head() else {
-            return ReleaseOutcome::Send(token, self.release_last(ctx));
+            return ReleaseOutcome::Send(token, self.release_last(token, ctx));
         };
         if !hold.deadline.holds_at(ctx.now) {
             ctx.send(token, Command::Release);
-            self.contend(ctx);
+            let fleet_hold = self.end_hold(token, ctx.now);
+            self.contend(fleet_hold, ctx);
             return ReleaseOutcome::HandedOff;
         }
         match hold.budget.next(ctx.now, *ctx.contended, ctx.rules) {
-            HandoffDecision::Yield => self.yield_to_other_processes(ctx),
+            HandoffDecision::Yield => self.yield_to_other_processes(token, ctx),
             decision if hold.can_hand_off_to(next, ctx) => {
                 if decision == HandoffDecision::HandOffAndProbe {
                     hold.probe_waiters(ctx);
                 }
-                self.hand_off(ctx);
+                self.hand_off(token, ctx);
             }
-            _ => self.confirm_for_head(token, ctx),
+            _ => self.renew_for_head(token, ctx),
         }
         ReleaseOutcome::HandedOff
+    }
+
+    /// Removes a hold that has ended, and returns how long the fleet has held the lock.
+    pub(super) fn end_hold(&mut self, token: Token, now: BootInstant) -> FleetHold {
+        let fleet_hold = self.holds.with_token(token).map_or(FleetHold::NEW, |hold| hold.fleet_hold(now));
+        self.holds.remove(token);
+        fleet_hold
     }
 
     /// Releases a granted lock under which no body ran: `min_hold` does not apply.
@@ -336,8 +394,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         acquisition: &A,
         ctx: &mut EventContext<'_, A>,
     ) -> ReleaseOutcome {
-        if let KeyPhase::Held(hold) = &mut self.phase
-            && hold.acquisition == *acquisition
+        if let Some(hold) = self.holds.of_acquisition(acquisition)
             && let Some(more) = &mut hold.more
         {
             more.kept_until = BootInstant::START;
@@ -347,9 +404,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Hands the hold to the head of the local queue, in memory: with its token, its deadline, and
     /// any renewal in flight.
-    fn hand_off(&mut self, ctx: &mut EventContext<'_, A>) {
-        let KeyPhase::Held(hold) = &mut self.phase else { return };
-        let Some(next) = self.queue.head_mut() else { return };
+    fn hand_off(&mut self, token: Token, ctx: &mut EventContext<'_, A>) {
+        let (Some(hold), Some(next)) = (self.holds.with_token(token), self.queue.head_mut()) else { return };
         hold.bound(&next.terms, ctx.now);
         ctx.actions.push(hold.grant_action(next));
         std::mem::swap(&mut hold.acquisition, &mut next.acquisition); // the old one is dropped
@@ -361,96 +417,136 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Yields the lock to other processes, because the hand-off budget is used up. No body runs
     /// under the old token until the server replies that the lock was kept.
-    fn yield_to_other_processes(&mut self, ctx: &mut EventContext<'_, A>) {
-        let KeyPhase::Held(hold) = &self.phase else { return };
+    fn yield_to_other_processes(&mut self, token: Token, ctx: &mut EventContext<'_, A>) {
+        let Some(hold) = self.holds.with_token(token) else { return };
         let (next, fleet_hold) = (ctx.tokens.next(), hold.fleet_hold(ctx.now).announced(ctx.rules));
-        ctx.send(hold.token, Command::Yield { next, fleet_hold });
-        self.phase = KeyPhase::Yielding(Box::new(Yielding { hold: hold.clone(), next }));
+        hold.is_yielded = true;
+        ctx.send(token, Command::Yield { next, fleet_hold });
+        self.queue.set_contender(Contender::new(next, ContenderState::Yielding, FleetHold::UNKNOWN));
     }
 
-    /// Handles the replies while a yield is in flight.
-    pub(super) fn on_yielded(
+    /// Renews the hold to the lease of the next task, which gets it with the reply.
+    fn renew_for_head(&mut self, token: Token, ctx: &mut EventContext<'_, A>) {
+        let Some(hold) = self.holds.with_token(token) else { return };
+        let (step, fleet_hold) = hold.confirming(ctx.now);
+        self.holds.remove(token);
+        self.confirm_for_head(token, step, fleet_hold, ctx);
+    }
+
+    /// Handles a reply that concerns a hold that is being yielded.
+    pub(super) fn on_reply_while_yielding(
         &mut self,
+        token: Token,
         command: Command,
         sent: BootInstant,
         reply: Reply,
         ctx: &mut EventContext<'_, A>,
     ) {
-        let KeyPhase::Yielding(yielding) = &mut self.phase else { return };
-        let Yielding { hold, next } = &mut **yielding;
-        let (old, next) = (hold.token, *next);
+        let (Some(hold), Some(contender)) = (self.holds.with_token(token), self.queue.contender()) else {
+            return;
+        };
         match (command, reply) {
             (Command::Renew { lease }, Reply::Owner) => hold.on_confirmed(sent, lease, ctx),
             (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) => {
                 hold.on_confirm_failed(lease, ctx.now);
             }
-            // A duplicate reply to an earlier yield: the server may have granted the lock to
-            // another token since.
-            (Command::Yield { next: of, .. }, _) if of != next => {}
-            (Command::Yield { .. }, Reply::Owner) => {
-                let Some(head) = self.queue.head() else { return };
-                *ctx.contended = false;
-                if hold.can_hand_off_to(head, ctx) {
-                    hold.begin_budget(HandoffBudget::starting_at(ctx.now));
-                    self.phase = KeyPhase::Held(hold.clone());
-                    self.hand_off(ctx);
-                } else {
-                    self.confirm_for_head(old, ctx);
-                }
+            // The reply to another `next` is a duplicate, of an earlier yield: the server may have
+            // granted the lock to another token since.
+            (Command::Yield { next, .. }, reply) if next == contender.token => {
+                self.on_yielded((token, next), sent, reply, ctx);
             }
-            (Command::Yield { .. }, Reply::Yielded) => {
+            _ => {}
+        }
+    }
+
+    /// Handles the reply to a yield of the hold under `old`, which may have queued `next`.
+    fn on_yielded(
+        &mut self,
+        (old, next): (Token, Token),
+        sent: BootInstant,
+        reply: Reply,
+        ctx: &mut EventContext<'_, A>,
+    ) {
+        match reply {
+            Reply::Owner => self.on_not_yielded(old, ctx),
+            Reply::Yielded => {
                 *ctx.contended = true;
+                self.holds.remove(old);
                 self.enqueue_after_yield(next, sent, ctx);
             }
-            (Command::Yield { .. }, Reply::NotOwner) => self.contend(ctx),
+            Reply::NotOwner => {
+                let fleet_hold = self.end_hold(old, ctx.now);
+                self.contend(fleet_hold, ctx);
+            }
             // The backend has no queue: the lock was freed for other clients.
-            (Command::Yield { .. }, Reply::NotQueued { ttl }) => {
+            Reply::NotQueued { ttl } => {
+                self.end_yield(old);
                 self.on_contended(ttl, ctx);
                 self.back_off(ttl.unwrap_or_default(), ctx);
             }
-            (Command::Yield { .. }, Reply::Unknown(failure)) => {
+            Reply::Unknown(failure) => {
                 ctx.orphan(old);
                 ctx.orphan(next);
+                self.end_yield(old);
                 self.on_failed(failure, ctx);
             }
-            (Command::Yield { .. }, Reply::Refused(failure)) => {
+            Reply::Refused(failure) => {
                 ctx.orphan(old);
+                self.end_yield(old);
                 self.on_failed(failure, ctx);
             }
             _ => {}
         }
     }
 
+    /// Handles the reply that no other process waits: the next task of this process gets the hold.
+    fn on_not_yielded(&mut self, token: Token, ctx: &mut EventContext<'_, A>) {
+        let (Some(hold), Some(head)) = (self.holds.with_token(token), self.queue.head()) else { return };
+        *ctx.contended = false;
+        if hold.can_hand_off_to(head, ctx) {
+            hold.begin_budget(HandoffBudget::starting_at(ctx.now));
+            hold.is_yielded = false;
+            self.queue.end_contender();
+            self.hand_off(token, ctx);
+        } else {
+            self.renew_for_head(token, ctx);
+        }
+    }
+
+    /// Removes a yielded hold, and the contender with the next token.
+    fn end_yield(&mut self, token: Token) {
+        self.holds.remove(token);
+        self.queue.end_contender();
+    }
+
     /// Continues as a queued contender: the yield queued the next token, which counts as an enqueue
     /// answered "queued".
     fn enqueue_after_yield(&mut self, next: Token, sent: BootInstant, ctx: &EventContext<'_, A>) {
         let recheck = sent.plus(ctx.rules.grant_lease / 2);
-        let step = contender::ContenderState::queued(sent, recheck);
-        let mut contender = contender::Contender::new(next, step, FleetHold::UNKNOWN);
+        let mut contender = Contender::new(next, ContenderState::queued(sent, recheck), FleetHold::UNKNOWN);
         contender.round_trip = contender.round_trip.measured(sent, ctx.now);
-        self.phase = KeyPhase::Contending(contender);
+        self.queue.set_contender(contender);
     }
 
     /// Handles a grant of the yield's next token that arrived before the reply to the yield. The
     /// later reply adds nothing.
     pub(super) fn on_grant_while_yielding(&mut self, grant: Grant, ctx: &mut EventContext<'_, A>) {
-        let KeyPhase::Yielding(yielding) = &self.phase else { return };
-        let next = yielding.next;
-        self.confirm_for_head(next, ctx);
-        if let KeyPhase::Contending(contender) = &mut self.phase {
-            contender.fleet_hold = grant.fleet_hold;
-        }
+        let (Some(hold), Some(contender)) = (self.holds.yielded(), self.queue.contender()) else { return };
+        let (yielded, next, (step, _)) = (hold.token, contender.token, hold.confirming(ctx.now));
+        self.holds.remove(yielded);
+        self.confirm_for_head(next, step, grant.fleet_hold, ctx);
     }
 
-    /// Handles a reply that concerns the present hold.
+    /// Handles a reply that concerns a hold.
     pub(super) fn on_reply_while_held(
         &mut self,
+        token: Token,
         command: Command,
         sent: BootInstant,
         reply: Reply,
         ctx: &mut EventContext<'_, A>,
     ) {
-        let KeyPhase::Held(hold) = &mut self.phase else { return };
+        let Some(hold) = self.holds.with_token(token) else { return };
         match (command, reply) {
             (Command::Renew { lease }, Reply::Owner) => {
                 hold.on_confirmed(sent, lease, ctx);
@@ -461,12 +557,12 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 });
             }
             (Command::Renew { .. } | Command::Verify | Command::Fence, Reply::NotOwner) => {
-                self.mark_lost(LossCause::NotOwner, ctx);
+                self.mark_lost(token, LossCause::NotOwner, ctx);
             }
             (Command::Renew { .. } | Command::Verify | Command::Inspect, Reply::Refused(failure))
                 if failure.kind == FailureKind::WrongKind =>
             {
-                self.mark_lost(LossCause::NotOwner, ctx);
+                self.mark_lost(token, LossCause::NotOwner, ctx);
             }
             (Command::Renew { lease }, Reply::Unknown(_) | Reply::Refused(_)) => {
                 hold.on_confirm_failed(lease, ctx.now);
@@ -476,40 +572,37 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// Sends renewals that are due, and revokes a hold that has expired.
-    pub(super) fn watch(&mut self, ctx: &mut EventContext<'_, A>) {
-        let KeyPhase::Held(hold) = &mut self.phase else { return };
-        if !hold.deadline.holds_at(ctx.now) {
-            let cause = if hold.is_unconfirmed { LossCause::GrantUnconfirmed } else { LossCause::Expired };
-            self.mark_lost(cause, ctx);
-            return;
+    /// Sends what is due for the holds, and revokes one that is lost.
+    pub(super) fn check_holds(&mut self, ctx: &mut EventContext<'_, A>) {
+        let on_timeout = |hold: &mut Hold<A>| hold.on_timeout(ctx).map(|cause| (hold.token, cause));
+        let lost = self.holds.active_mut().find_map(on_timeout);
+        if let Some((token, cause)) = lost {
+            self.mark_lost(token, cause, ctx);
         }
-        if ctx.now >= hold.ends() {
-            self.mark_lost(LossCause::MaxHold, ctx);
-            return;
-        }
-        if let Some(more) = &mut hold.more {
-            more.levels.tick(ctx);
-        }
-        if ctx.now >= hold.next_renewal {
-            hold.confirm(ctx);
-        }
-        hold.check_if_due(ctx);
     }
 
-    /// Revokes the hold. Waiting tasks of this process contend again. The remainder in the server
+    /// Revokes all holds.
+    pub(crate) fn mark_all_lost(&mut self, cause: LossCause, ctx: &mut EventContext<'_, A>) {
+        let tokens: Vec<_> = self.holds.active().map(|hold| hold.token).collect();
+        for token in tokens {
+            self.mark_lost(token, cause, ctx);
+        }
+    }
+
+    /// Revokes a hold. Waiting tasks of this process contend again. The remainder in the server
     /// excludes them until the body has ended or the key expires.
-    pub(crate) fn mark_lost(&mut self, cause: LossCause, ctx: &mut EventContext<'_, A>) {
-        let KeyPhase::Held(hold) = &mut self.phase else { return };
+    fn mark_lost(&mut self, token: Token, cause: LossCause, ctx: &mut EventContext<'_, A>) {
+        let Some(hold) = self.holds.with_token(token) else { return };
         hold.close(ctx);
-        let (token, kept_until, deadline) = (hold.token, hold.kept_until(), hold.deadline.at());
+        let (kept_until, deadline) = (hold.kept_until(), hold.deadline.at());
         let left = ResidualHold { token, kept_until, deadline };
         let left = (cause != LossCause::NotOwner).then_some(left);
         ctx.actions.push(Action::Revoke { acquisition: hold.acquisition.clone(), cause, left });
+        let fleet_hold = self.end_hold(token, ctx.now);
         if let Some(left) = left {
             self.leave_to_body(left, ctx);
         }
-        self.contend(ctx);
+        self.contend(fleet_hold, ctx);
     }
 }
 

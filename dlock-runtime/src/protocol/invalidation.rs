@@ -12,7 +12,7 @@ use crate::protocol::command::Command;
 use crate::protocol::contender::{Contender, ContenderState};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::hold::Hold;
-use crate::protocol::key_state::{EventContext, KeyPhase, KeyState};
+use crate::protocol::key_state::{EventContext, KeyState};
 
 /// The meaning of a hold's time for its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,47 +41,47 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// Returns `true` if this process holds the lock and its first check was sent: the backend
     /// tracks the key from then on, and continues at renewals.
     pub(crate) fn is_tracked(&self) -> bool {
-        match &self.phase {
-            KeyPhase::Held(hold) => hold.check != Verification::Initial,
-            KeyPhase::Yielding(yielding) => yielding.hold.check != Verification::Initial,
-            KeyPhase::Contending(Contender {
-                step: ContenderState::Confirming { is_tracked, .. }, ..
-            }) => *is_tracked,
-            KeyPhase::Idle | KeyPhase::Contending(_) | KeyPhase::CoolingDown(_) => false,
-        }
+        let of_contender = |contender: &Contender| match contender.step {
+            ContenderState::Confirming { is_tracked, .. } => is_tracked,
+            _ => false,
+        };
+        self.holds.iter().any(Hold::is_tracked) || self.contender().is_some_and(of_contender)
     }
 
     /// Handles a possible change of the key.
     pub(crate) fn on_invalidation(&mut self, ctx: &mut EventContext<'_, A>) {
-        match &mut self.phase {
-            KeyPhase::Contending(contender) => {
-                match &mut contender.step {
-                    ContenderState::Polling { until, earliest } => {
-                        let soon = match ctx.rules.wakeup_jitter {
-                            Duration::ZERO => ctx.now,
-                            most => ctx.now.plus(ctx.random_up_to(most)),
-                        };
-                        *until = (*until).min(soon.max(*earliest));
-                    }
-                    _ => contender.note_invalidation(),
-                }
-                self.recheck_queue(false, ctx);
-            }
-            KeyPhase::Held(hold) => hold.check_soon(ctx),
-            KeyPhase::Idle | KeyPhase::Yielding(_) | KeyPhase::CoolingDown(_) => {}
-        }
+        self.revalidate_contender(ctx);
+        self.holds.active_mut().for_each(|hold| hold.check_soon(ctx));
     }
 
     /// Handles a gap in which invalidations of all keys may have been missed.
     pub(crate) fn on_invalidations_missed(&mut self, ctx: &mut EventContext<'_, A>) {
-        match &mut self.phase {
-            KeyPhase::Held(hold) => hold.mark_unverified(ctx.now),
-            _ => self.on_invalidation(ctx),
+        self.revalidate_contender(ctx);
+        self.holds.active_mut().for_each(|hold| hold.mark_unverified(ctx.now));
+    }
+
+    fn revalidate_contender(&mut self, ctx: &mut EventContext<'_, A>) {
+        if let Some(contender) = self.queue.contender_mut() {
+            contender.on_invalidation(ctx);
+            self.recheck_queue(false, ctx);
         }
     }
 }
 
 impl Contender {
+    /// Moves the next attempt of a polling contender to now, or to soon if other clients receive
+    /// the invalidation later.
+    fn on_invalidation<A>(&mut self, ctx: &EventContext<'_, A>) {
+        if let ContenderState::Polling { until, earliest } = &mut self.step {
+            let soon = match ctx.rules.wakeup_jitter {
+                Duration::ZERO => ctx.now,
+                most => ctx.now.plus(ctx.random_up_to(most)),
+            };
+            *until = (*until).min(soon.max(*earliest));
+        }
+        self.note_invalidation();
+    }
+
     /// Records an invalidation while an enqueue is in flight: its reply may be older.
     pub(super) fn note_invalidation(&mut self) {
         self.revalidate |= matches!(self.step, ContenderState::Enqueuing(_));
@@ -89,6 +89,11 @@ impl Contender {
 }
 
 impl<A: Clone + PartialEq> Hold<A> {
+    /// Returns `true` if the backend tracks the key of the hold.
+    pub(super) fn is_tracked(&self) -> bool {
+        self.check != Verification::Initial
+    }
+
     /// Returns when the hold is checked next.
     pub(super) fn check_due(&self) -> BootInstant {
         if self.check == Verification::OnInvalidation { BootInstant::NEVER } else { self.check_at }

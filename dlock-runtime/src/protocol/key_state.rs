@@ -1,26 +1,38 @@
-//! The state of one key in one process: the waiting tasks, the hold, and the commands in flight.
+//! The state of one key in one process: the waiting tasks, the holds, and the commands in flight.
 //!
 //! ```text
-//!            join                      granted / owner
-//!   Idle -----------> Contending ------------------------> Held ----> Idle
-//!                       ^                                 |  release, no task of this process waits
-//!                       |          yielded                |
-//!                       +------------------- Yielding <---+  release, the hand-off budget is used up
+//!  queue       tasks of this process that wait for the lock
+//!  contender   the attempt to acquire the lock for the first of them     contender
+//!  holds       what the server has granted                               hold
+//!  retained    holds that have ended and still keep the key              retained
+//!  cooldown    time in which clients of other libraries get the lock     foreign_clients
 //! ```
 //!
-//! Events are methods, with the time in [`EventContext`]. Their effects are [`Action`]s. Each phase
-//! has its rules in a module of its own: `contender` (Contending), `hold` (Held, Yielding),
-//! `foreign_clients` (`CoolingDown`), `reentrancy` (nested calls). Independently of the phase,
-//! `retained` tracks holds that have ended and still keep the key.
+//! The parts are independent: an event changes those that it concerns. The rules of a lock exclude
+//! some combinations. Those of an exclusive lock permit:
+//!
+//! ```text
+//!            join                       granted / owner
+//!  nothing -----------> contender ------------------------> hold ----> nothing
+//!                          ^                                 |  release, no task of this process waits
+//!                          |          yielded                |
+//!                          +------- hold and contender <-----+  release, the hand-off budget is used up
+//! ```
+//!
+//! Events are methods `on_*`, with the time in [`EventContext`]. Their effects are [`Action`]s. The
+//! reasons to call [`on_timeout`](KeyState::on_timeout) are the variants of [`KeyTimer`].
 
 use crate::error::LossCause;
 use crate::key::LockKey;
 use crate::protocol::ProtocolConfig;
 use crate::protocol::command::{Command, Failure, Reply};
 use crate::protocol::contender::Contender;
+#[cfg(test)]
+use crate::protocol::contender::ContenderState;
 use crate::protocol::deadline::{BootInstant, Deadline};
-use crate::protocol::foreign_clients::{Cooldown, Grant};
-use crate::protocol::hold::{Hold, ResidualHold, Yielding};
+use crate::protocol::foreign_clients::{Cooldown, FleetHold, Grant};
+use crate::protocol::hold::ResidualHold;
+use crate::protocol::holds::Holds;
 use crate::protocol::retry_state::RetryState;
 use crate::protocol::timers::KeyTimer;
 use crate::protocol::wait_queue::{QueueEntry, WaitQueue};
@@ -31,23 +43,14 @@ use std::time::Duration;
 /// equality.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyState<A> {
+    /// The acquisitions of this process that wait for the lock, in the order of their arrival. Next
+    /// to them, behind the same pointer, are two parts that few held locks have: the
+    /// [`contender`](Self::contender) and the retained holds.
     pub(super) queue: WaitQueue<A>,
-    pub(super) phase: KeyPhase<A>,
-}
-
-/// The phase of a key.
-#[derive(Clone, Debug)]
-pub(super) enum KeyPhase<A> {
-    /// No command is in flight, and no task holds the lock.
-    Idle,
-    /// The head of the queue contends for the lock.
-    Contending(Contender),
-    /// A task of this process holds the lock.
-    Held(Hold<A>),
-    /// The lock was yielded. No task holds it until the server replies.
-    Yielding(Box<Yielding<A>>),
-    /// No task holds or requests the lock, so that clients of other libraries can acquire it.
-    CoolingDown(Cooldown),
+    /// The holds that the server has granted. At most one for an exclusive lock.
+    pub(super) holds: Holds<A>,
+    /// While it lasts, this process does not contend.
+    pub(super) cooldown: Cooldown,
 }
 
 /// The last observation of the lock, which explains a failed acquire.
@@ -123,12 +126,26 @@ pub(crate) enum AcquireFailure {
 
 impl<A: Clone + PartialEq> KeyState<A> {
     pub(crate) fn new() -> Self {
-        Self { queue: WaitQueue::new(), phase: KeyPhase::Idle }
+        Self { queue: WaitQueue::new(), holds: Holds::new(), cooldown: Cooldown::NONE }
     }
 
     /// Returns `true` if the state can be dropped.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.phase, KeyPhase::Idle) && self.queue.is_unused()
+        self.holds.is_empty() && !self.cooldown.is_set() && self.queue.is_unused()
+    }
+
+    /// Returns `true` if the parts are as the rules of an exclusive lock allow: this process
+    /// contends or holds, and both only while it yields.
+    #[cfg(test)]
+    pub(super) fn is_exclusive(&self) -> bool {
+        let is_yielding = self.contender().map(|contender| contender.step == ContenderState::Yielding);
+        match (self.holds.iter().count(), is_yielding) {
+            (0, None) => true,
+            (0, Some(is_yielding)) => !is_yielding && !self.cooldown.is_set(),
+            (1, None) => self.holds.active().count() == 1 && !self.cooldown.is_set(),
+            (1, Some(is_yielding)) => is_yielding && self.holds.active().count() == 0,
+            _ => false,
+        }
     }
 
     /// Returns a time at or before the first at which [`on_timeout`](Self::on_timeout) has work to
@@ -141,13 +158,14 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Passes each timer to `set`. The time is [`BootInstant::NEVER`] if the timer is not set.
     pub(super) fn timers(&self, set: &mut impl FnMut(KeyTimer, BootInstant)) {
-        match &self.phase {
-            KeyPhase::Idle | KeyPhase::Yielding(_) => {}
-            KeyPhase::CoolingDown(cooldown) => set(KeyTimer::Cooldown, cooldown.until),
-            KeyPhase::Contending(contender) => contender.timers(set),
-            KeyPhase::Held(hold) => hold.timers(set),
-        }
+        set(KeyTimer::Cooldown, self.cooldown.until);
+        self.holds.active().for_each(|hold| hold.timers(set));
         self.queue.timers(set);
+    }
+
+    /// Returns the attempt to acquire the lock for the head of the queue.
+    pub(super) fn contender(&self) -> Option<&Contender> {
+        self.queue.contender()
     }
 
     /// Returns the acquisition at the head of the local queue.
@@ -163,27 +181,25 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Adds a task that wants the lock.
     pub(crate) fn join(&mut self, mut waiter: QueueEntry<A>, ctx: &mut EventContext<'_, A>) {
-        match &self.phase {
-            KeyPhase::Idle => {
-                self.enlist(waiter);
-                self.contend(ctx);
-            }
-            KeyPhase::CoolingDown(_) => self.join_in_cooldown(waiter, ctx),
-            KeyPhase::Contending(contender)
-                if waiter.retry_state.is_single_try() && !contender.is_unanswered() =>
-            {
-                self.refuse(waiter, ctx);
-            }
-            KeyPhase::Held(_) | KeyPhase::Yielding(_) if waiter.retry_state.is_single_try() => {
-                self.refuse(waiter, ctx);
-            }
-            KeyPhase::Contending(_) | KeyPhase::Held(_) | KeyPhase::Yielding(_) => {
-                if !self.queue.is_empty() || matches!(self.phase, KeyPhase::Held(_)) {
-                    waiter.retry_state.on_contended(ctx.now);
-                }
-                self.enlist(waiter);
-            }
+        if self.cooldown.is_set() {
+            return self.join_in_cooldown(waiter, ctx);
         }
+        let is_held = !self.holds.is_empty();
+        let is_answered = match self.contender() {
+            _ if is_held => true,
+            Some(contender) => !contender.is_unanswered(),
+            None => {
+                self.enlist(waiter);
+                return self.contend(FleetHold::NEW, ctx);
+            }
+        };
+        if is_answered && waiter.retry_state.is_single_try() {
+            return self.refuse(waiter, ctx);
+        }
+        if is_held || !self.queue.is_empty() {
+            waiter.retry_state.on_contended(ctx.now);
+        }
+        self.enlist(waiter);
     }
 
     /// Adds a waiter to the end of the local queue.
@@ -197,21 +213,15 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.queue.last_observed().cloned().unwrap_or_else(|| self.default_observation())
     }
 
-    /// Returns what the phase alone says of the lock.
+    /// Returns what the state alone says of the lock.
     fn default_observation(&self) -> LastObserved {
-        match self.phase {
-            KeyPhase::Held(_) | KeyPhase::Yielding(_) => LastObserved::Taken(None),
-            KeyPhase::Idle | KeyPhase::Contending(_) | KeyPhase::CoolingDown(_) => LastObserved::Nothing,
-        }
+        if self.holds.is_empty() { LastObserved::Nothing } else { LastObserved::Taken(None) }
     }
 
     /// Returns the token under which the acquisition holds the lock, or `None` if it does not hold
     /// it.
     pub(crate) fn token_of(&self, acquisition: &A) -> Option<Token> {
-        match &self.phase {
-            KeyPhase::Held(hold) if hold.acquisition == *acquisition => Some(hold.token),
-            _ => None,
-        }
+        self.holds.active().find(|hold| hold.acquisition == *acquisition).map(|hold| hold.token)
     }
 
     /// Removes a waiting task. Returns `true` if it was waiting.
@@ -220,10 +230,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
             self.withdraw_if_unwanted(ctx);
             return true;
         }
-        match &mut self.phase {
-            KeyPhase::Held(hold) => hold.leave(acquisition, ctx),
-            _ => false,
-        }
+        self.holds.active_mut().any(|hold| hold.leave(acquisition, ctx))
     }
 
     /// Handles a reply of the server, or a failure to reply.
@@ -235,58 +242,39 @@ impl<A: Clone + PartialEq> KeyState<A> {
         reply: Reply,
         ctx: &mut EventContext<'_, A>,
     ) {
-        match &self.phase {
-            KeyPhase::Contending(contender) if contender.token == token => {
-                self.on_reply_while_contending(command, sent, reply, ctx);
+        if self.contender().is_some_and(|contender| contender.token == token) {
+            self.on_reply_while_contending(command, sent, reply, ctx);
+        } else if let Some(hold) = self.holds.with_token(token) {
+            if hold.is_yielded {
+                self.on_reply_while_yielding(token, command, sent, reply, ctx);
+            } else {
+                self.on_reply_while_held(token, command, sent, reply, ctx);
             }
-            KeyPhase::Held(hold) if hold.token == token => {
-                self.on_reply_while_held(command, sent, reply, ctx);
-            }
-            KeyPhase::Yielding(yielding) if yielding.hold.token == token => {
-                self.on_yielded(command, sent, reply, ctx);
-            }
-            _ if self.keeps(token) => self.on_reply_while_retained(token, command, &reply, ctx),
-            _ => Self::on_stale_reply(token, command, &reply, ctx),
+        } else if self.keeps(token) {
+            self.on_reply_while_retained(token, command, &reply, ctx);
+        } else {
+            Self::on_stale_reply(token, command, &reply, ctx);
         }
     }
 
     /// Handles the message of a grant, which proves nothing by its arrival. Returns `false` if the
     /// token is unknown here, so that the lock must be passed on.
     pub(crate) fn on_grant(&mut self, token: Token, grant: Grant, ctx: &mut EventContext<'_, A>) -> bool {
-        if self.keeps(token) {
-            return true;
+        if self.contender().is_some_and(|contender| contender.token == token) {
+            return self.on_grant_while_contending(grant, ctx);
         }
-        match &self.phase {
-            KeyPhase::Contending(contender) if contender.token == token => {
-                self.on_grant_while_contending(grant, ctx)
-            }
-            KeyPhase::Yielding(yielding) if yielding.next == token => {
-                self.on_grant_while_yielding(grant, ctx);
-                true
-            }
-            KeyPhase::Held(hold) => hold.token == token,
-            KeyPhase::Yielding(yielding) => yielding.hold.token == token,
-            KeyPhase::Contending(_) | KeyPhase::Idle | KeyPhase::CoolingDown(_) => false,
-        }
+        self.keeps(token) || self.holds.with_token(token).is_some()
     }
 
     /// Handles every [`KeyTimer`] that is due.
     pub(crate) fn on_timeout(&mut self, ctx: &mut EventContext<'_, A>) {
-        let held = !matches!(self.phase, KeyPhase::Contending(_));
         let unobserved = matches!(self.last_observed(), LastObserved::Nothing);
-        let (retry_due, given_up) = self.queue.tick(ctx.now, held, unobserved);
+        let (retry_due, given_up) = self.queue.tick(ctx.now, !self.holds.is_empty(), unobserved);
         self.refuse_all(given_up, ctx);
         self.withdraw_if_unwanted(ctx);
-        match &mut self.phase {
-            KeyPhase::Idle | KeyPhase::Yielding(_) => {}
-            KeyPhase::CoolingDown(cooldown) => {
-                if ctx.now >= cooldown.until {
-                    self.phase = KeyPhase::Idle;
-                }
-            }
-            KeyPhase::Contending(_) => self.recheck_queue(retry_due, ctx),
-            KeyPhase::Held(_) => self.watch(ctx),
-        }
+        self.end_cooldown_if_due(ctx.now);
+        self.recheck_queue(retry_due, ctx);
+        self.check_holds(ctx);
         self.check_retained(ctx);
     }
 
@@ -299,17 +287,14 @@ impl<A: Clone + PartialEq> KeyState<A> {
         if moved {
             self.on_primary_changed(ctx);
         }
-        match &mut self.phase {
-            KeyPhase::Idle | KeyPhase::Yielding(_) | KeyPhase::CoolingDown(_) => {}
-            KeyPhase::Contending(contender) => {
-                contender.note_invalidation();
-                self.recheck_queue(true, ctx);
-            }
-            KeyPhase::Held(hold) => {
-                hold.renew_if_overdue(moved, ctx);
-                if ctx.rules.tracking {
-                    hold.mark_unverified(ctx.now); // invalidations may have been missed
-                }
+        if let Some(contender) = self.queue.contender_mut() {
+            contender.note_invalidation();
+            self.recheck_queue(true, ctx);
+        }
+        for hold in self.holds.active_mut() {
+            hold.renew_if_overdue(moved, ctx);
+            if ctx.rules.tracking {
+                hold.mark_unverified(ctx.now); // invalidations may have been missed
             }
         }
     }

@@ -8,6 +8,7 @@
 //!   contender        the head of the local queue acquires the lock
 //!   queue_check      when a queued contender rechecks its token
 //!   hold             a task holds the lock: renewal, loss, hand-off, yield, release
+//!   holds            all holds of the key
 //!   hold_terms       the lease and the bounds of a hold
 //!   handoff_budget   how long tasks of one process hand the lock to each other
 //!   retained         the key is kept although its hold has ended, for `min_hold` or for a running body
@@ -45,6 +46,7 @@ pub(crate) mod foreign_clients;
 pub(crate) mod handoff_budget;
 pub(crate) mod hold;
 pub(crate) mod hold_terms;
+mod holds;
 #[cfg_attr(not(feature = "idempotent"), allow(dead_code, unused_imports, reason = "used by the feature"))]
 pub(crate) mod idempotency;
 pub(crate) mod invalidation;

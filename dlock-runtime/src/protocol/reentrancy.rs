@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 
 use crate::protocol::deadline::BootInstant;
-use crate::protocol::key_state::{AcquireFailure, Action, EventContext, KeyPhase, KeyState};
+use crate::protocol::key_state::{AcquireFailure, Action, EventContext, KeyState};
 use crate::protocol::retry_state::RetryState;
 
 /// The nested calls of one hold. Allocates no memory while there are none.
@@ -112,12 +112,12 @@ impl<A: Clone + PartialEq> KeyState<A> {
         retry_state: RetryState,
         ctx: &mut EventContext<'_, A>,
     ) {
-        match &mut self.phase {
-            KeyPhase::Held(hold) if hold.acquisition == *root => {
+        match self.holds.of_acquisition(root) {
+            Some(hold) => {
                 let retry_state = retry_state.of_sibling(hold.lease);
                 hold.levels().join(depth, acquisition, retry_state, ctx);
             }
-            _ => ctx.refuse(acquisition, AcquireFailure::ParentLost),
+            None => ctx.refuse(acquisition, AcquireFailure::ParentLost),
         }
     }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::protocol::command::{Command, FailureKind, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::hold::ResidualHold;
-use crate::protocol::key_state::{EventContext, KeyPhase, KeyState};
+use crate::protocol::key_state::{EventContext, KeyState};
 use crate::protocol::renewal;
 use crate::protocol::timers::KeyTimer;
 use crate::token::Token;
@@ -126,7 +126,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// Returns `true` if the key is retained for a `min_hold`, and this process has no other hold.
     pub(crate) fn is_kept(&self) -> bool {
         let is_kept = self.queue.retained().iter().any(|kept| kept.reason == RetainReason::MinHold);
-        is_kept && !matches!(self.phase, KeyPhase::Held(_))
+        is_kept && self.holds.active().next().is_none()
     }
 
     /// Returns `true` if the key is retained under `token`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::ProtocolConfig;
 use super::deadline::BootInstant;
 use super::hold_terms::HoldTerms;
-use super::key_state::{Action, EventContext, KeyPhase, KeyState};
+use super::key_state::{Action, EventContext, KeyState};
 use super::retry_state::{RetryLimits, RetryState};
 use super::wait_queue::QueueEntry;
 use crate::protocol::command::{Command, EnqueueMode, Failure, FailureKind, Reply};
@@ -79,7 +79,7 @@ pub(super) const LIMITS: RetryLimits = RetryLimits {
 pub(super) fn held(terms: HoldTerms) -> (KeyState<u32>, Token) {
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, terms), ctx));
-    let KeyPhase::Contending(contender) = &key_state.phase else { panic!("{key_state:?}") };
+    let Some(contender) = key_state.contender() else { panic!("{key_state:?}") };
     let (token, acquire) = (contender.token, Command::Acquire { lease: terms.lease() });
     happen(&mut key_state, 1, |key_state, ctx| key_state.on_reply(token, acquire, at(0), Reply::Owner, ctx));
     (key_state, token)
@@ -90,7 +90,7 @@ pub(super) fn held(terms: HoldTerms) -> (KeyState<u32>, Token) {
 pub(super) fn queued(head: QueueEntry<u32>) -> (KeyState<u32>, Token) {
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(head, ctx));
-    let KeyPhase::Contending(contender) = &key_state.phase else { panic!("{key_state:?}") };
+    let Some(contender) = key_state.contender() else { panic!("{key_state:?}") };
     let token = contender.token;
     happen(&mut key_state, 1, |key_state, ctx| {
         key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx);

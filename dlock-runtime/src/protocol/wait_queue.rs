@@ -1,11 +1,12 @@
 //! The local queue: all tasks of one process that want one key, in the order of their arrival.
 //!
 //! Only the head contends in the backend, so the contention of k tasks costs a server as much as
-//! one. Retained holds are stored next to the waiters: nearly no key has either, so both share one
-//! pointer.
+//! one. The contender and the retained holds are stored next to the waiters: few keys have any of
+//! them, so they share one pointer, and a call allocates once.
 
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::protocol::contender::Contender;
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::hold_terms::HoldTerms;
 use crate::protocol::key_state::LastObserved;
@@ -47,6 +48,7 @@ struct QueueState<A> {
     arrivals: u64,
     /// The last observation of the lock, or `None` if no task waits.
     observed: Option<LastObserved>,
+    contender: Option<Contender>,
     retained: Vec<RetainedHold>,
 }
 
@@ -55,9 +57,9 @@ impl<A: PartialEq> WaitQueue<A> {
         Self(None)
     }
 
-    /// Returns `true` if no task waits and no hold is retained.
+    /// Returns `true` if no task waits, none contends, and no hold is retained.
     pub(crate) fn is_unused(&self) -> bool {
-        self.is_empty() && self.retained().is_empty()
+        self.is_empty() && self.contender().is_none() && self.retained().is_empty()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -133,9 +135,31 @@ impl<A: PartialEq> WaitQueue<A> {
             && queue.head.is_none()
         {
             queue.observed = None;
-            if queue.retained.is_empty() {
+            if queue.contender.is_none() && queue.retained.is_empty() {
                 self.0 = None;
             }
+        }
+    }
+
+    /// Returns the contender of the key.
+    pub(super) fn contender(&self) -> Option<&Contender> {
+        self.0.as_ref()?.contender.as_ref()
+    }
+
+    pub(super) fn contender_mut(&mut self) -> Option<&mut Contender> {
+        self.0.as_mut()?.contender.as_mut()
+    }
+
+    /// Starts to contend, or continues in the state of `contender`.
+    pub(super) fn set_contender(&mut self, contender: Contender) {
+        self.allocate().contender = Some(contender);
+    }
+
+    /// Removes the contender.
+    pub(super) fn end_contender(&mut self) {
+        if let Some(queue) = &mut self.0 {
+            queue.contender = None;
+            self.shrink();
         }
     }
 
@@ -265,6 +289,9 @@ impl<A: PartialEq> WaitQueue<A> {
     /// Passes each timer to `set`.
     pub(crate) fn timers(&self, set: &mut impl FnMut(KeyTimer, BootInstant)) {
         let Some(queue) = &self.0 else { return };
+        if let Some(contender) = &queue.contender {
+            contender.timers(set);
+        }
         if let Some(head) = &queue.head {
             head.retry_state.timers(set);
         }
@@ -283,6 +310,7 @@ impl<A: PartialEq> WaitQueue<A> {
                 single_tries: Vec::new(),
                 arrivals: 0,
                 observed: None,
+                contender: None,
                 retained: Vec::new(),
             })
         })

@@ -103,7 +103,9 @@ fn observer_receives_loss() {
     let (acquisition, other) = (SharedAcquisition::clone(held.root()), Arc::clone(&engine));
 
     let loses = thread::spawn(move || {
-        other.with_key(acquisition.key.name(), |key_state, cx| key_state.mark_lost(LossCause::NotOwner, cx));
+        other.with_key(acquisition.key.name(), |key_state, cx| {
+            key_state.mark_all_lost(LossCause::NotOwner, cx);
+        });
     });
     let observer = held.root().observer();
     let cause = block_on(std::future::poll_fn(|cx| {

@@ -14,7 +14,7 @@ fn trying_once(try_only: bool) -> (KeyState<u32>, Token) {
     happen(&mut key_state, 0, |key_state, ctx| {
         key_state.join(QueueEntry { retry_state, ..waiter(1, TERMS) }, ctx);
     });
-    let KeyPhase::Contending(Contender { token, .. }) = key_state.phase else { panic!("{key_state:?}") };
+    let Some(&Contender { token, .. }) = key_state.contender() else { panic!("{key_state:?}") };
     (key_state, token)
 }
 
@@ -162,7 +162,7 @@ const TERMS_LEASE: Duration = TERMS.lease();
 fn trying() -> (KeyState<u32>, Token) {
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
-    let KeyPhase::Contending(Contender { token, .. }) = key_state.phase else { panic!("{key_state:?}") };
+    let Some(&Contender { token, .. }) = key_state.contender() else { panic!("{key_state:?}") };
     (key_state, token)
 }
 
@@ -171,7 +171,7 @@ fn trying() -> (KeyState<u32>, Token) {
 fn not_queued(head: QueueEntry<u32>, ttl: Option<Duration>) -> KeyState<u32> {
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(head, ctx));
-    let KeyPhase::Contending(Contender { token, .. }) = key_state.phase else { panic!("{key_state:?}") };
+    let Some(&Contender { token, .. }) = key_state.contender() else { panic!("{key_state:?}") };
     happen(&mut key_state, 1, |key_state, ctx| {
         key_state.on_reply(token, ACQUIRE, at(0), Reply::Contended, ctx);
     });

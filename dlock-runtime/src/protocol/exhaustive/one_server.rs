@@ -147,6 +147,9 @@ impl State {
             &mut EventContext { now, rules: &CONFIG, tokens: &tokens, actions: &mut actions, contended },
         );
         client.tokens = tokens.drawn();
+        if !client.key_state.is_exclusive() {
+            self.violation = Some("a process contends and holds, but does not yield");
+        }
         for action in actions {
             self.run_action(model, number, &action);
         }

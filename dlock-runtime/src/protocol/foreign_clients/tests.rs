@@ -33,7 +33,7 @@ fn release(key_state: &mut KeyState<u32>, ms: u64, acquisition: u32) -> (Release
 fn queued() -> (KeyState<u32>, Token) {
     let mut key_state = KeyState::new();
     sharing(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
-    let KeyPhase::Contending(Contender { token, .. }) = key_state.phase else { panic!("{key_state:?}") };
+    let Some(&Contender { token, .. }) = key_state.contender() else { panic!("{key_state:?}") };
     let (acquire, enqueue) =
         (Command::Acquire { lease: LEASE }, Command::Enqueue { lease: LEASE, mode: EnqueueMode::Join });
     sharing(&mut key_state, 1, |key_state, ctx| {
@@ -215,11 +215,11 @@ fn only_a_gap_that_polls_notice_ends_a_fleet_hold() {
         release(&mut key_state, 400, 1);
         sharing(&mut key_state, 400 + ms, KeyState::on_timeout);
         sharing(&mut key_state, 400 + ms, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
-        key_state.phase.fleet_hold(at(400 + ms))
+        key_state.contender().map(|contender| contender.fleet_hold)
     };
 
-    assert_eq!(back_after(99), FleetHold(399));
-    assert_eq!(back_after(100), FleetHold::NEW);
+    assert_eq!(back_after(99), Some(FleetHold(399)));
+    assert_eq!(back_after(100), Some(FleetHold::NEW));
 }
 
 #[test]

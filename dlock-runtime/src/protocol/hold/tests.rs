@@ -16,8 +16,8 @@ fn yielding_to(terms: HoldTerms) -> (KeyState<u32>, Token, Token) {
     happen(&mut key_state, 100, |key_state, ctx| {
         key_state.release(&1, ctx);
     });
-    let KeyPhase::Yielding(yielding) = &key_state.phase else { panic!("{key_state:?}") };
-    let next = yielding.next;
+    let Some(yielding) = key_state.contender() else { panic!("{key_state:?}") };
+    let next = yielding.token;
     (key_state, old, next)
 }
 
@@ -34,7 +34,7 @@ fn duplicate_reply_does_not_answer_the_next_yield() {
         key_state.on_reply(old, yield_to(earlier), at(50), Reply::Owner, ctx);
     });
 
-    assert!(actions.is_empty() && matches!(key_state.phase, KeyPhase::Yielding(_)), "{actions:?}");
+    assert!(actions.is_empty() && key_state.holds.yielded().is_some(), "{actions:?}");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn reply_for_another_token_does_not_affect_a_hold() {
         key_state.on_reply(other, renew, at(40), Reply::NotOwner, ctx);
     });
 
-    assert!(actions.is_empty() && matches!(key_state.phase, KeyPhase::Held(_)), "{actions:?}");
+    assert!(actions.is_empty() && key_state.holds.active().count() == 1, "{actions:?}");
 }
 
 #[test]
@@ -216,8 +216,8 @@ fn renewal_answered_during_a_yield_counts() {
     happen(&mut key_state, 10_003, |key_state, ctx| {
         key_state.release(&1, ctx);
     });
-    let KeyPhase::Yielding(yielding) = &key_state.phase else { panic!("{key_state:?}") };
-    let (grant, renew) = (yield_to(yielding.next), Command::Renew { lease: TERMS.lease() });
+    let Some(yielding) = key_state.contender() else { panic!("{key_state:?}") };
+    let (grant, renew) = (yield_to(yielding.token), Command::Renew { lease: TERMS.lease() });
     happen(&mut key_state, 10_004, |key_state, ctx| {
         key_state.on_reply(token, renew, at(10_001), Reply::Owner, ctx);
     });
@@ -427,14 +427,14 @@ fn probe_reply_is_ignored_by_a_later_contender() {
     happen(&mut key_state, 601, |key_state, ctx| key_state.join(waiter(5, other), ctx));
     release_within_a_second(&mut key_state, 3, 610);
     release_within_a_second(&mut key_state, 4, 620);
-    assert!(matches!(key_state.phase, KeyPhase::Contending(_)), "{key_state:?}");
+    assert!(key_state.contender().is_some(), "{key_state:?}");
 
     let refused = Reply::Refused(Failure::new(FailureKind::Lasting, "no permission"));
     let actions = happen(&mut key_state, 700, |key_state, ctx| {
         key_state.on_reply(token, Command::Inspect, at(600), refused, ctx);
     });
 
-    assert!(actions.is_empty() && matches!(key_state.phase, KeyPhase::Contending(_)), "{actions:?}");
+    assert!(actions.is_empty() && key_state.contender().is_some(), "{actions:?}");
 }
 
 const RENEW: Command = Command::Renew { lease: TERMS.lease() };
@@ -570,8 +570,8 @@ fn unanswered_renewal_in_a_kept_yield_is_repeated() {
     happen(&mut key_state, 10_003, |key_state, ctx| {
         key_state.release(&1, ctx);
     });
-    let KeyPhase::Yielding(yielding) = &key_state.phase else { panic!("{key_state:?}") };
-    let grant = yield_to(yielding.next);
+    let Some(yielding) = key_state.contender() else { panic!("{key_state:?}") };
+    let grant = yield_to(yielding.token);
     let busy = Reply::Refused(Failure::new(FailureKind::Passing, "busy"));
     let renew = Command::Renew { lease: TERMS.lease() };
     happen(&mut key_state, 10_004, |key_state, ctx| key_state.on_reply(token, renew, at(10_001), busy, ctx));
@@ -745,7 +745,7 @@ fn hold_without_bounds_allocates_nothing() {
     for (terms, has_more) in [(TERMS, false), (TERMS.max_hold(minute), true), (TERMS.min_hold(minute), true)]
     {
         let (key_state, _) = held(terms);
-        let KeyPhase::Held(hold) = &key_state.phase else { panic!("{key_state:?}") };
+        let Some(hold) = key_state.holds.active().next() else { panic!("{key_state:?}") };
         assert_eq!(hold.more.is_some(), has_more, "{terms:?}");
     }
 }

@@ -20,7 +20,7 @@ fn trying_only() -> (KeyState<u32>, Token, Command) {
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
     let token = |key_state: &KeyState<u32>| -> Token {
-        let KeyPhase::Contending(contender) = &key_state.phase else { panic!("{key_state:?}") };
+        let Some(contender) = key_state.contender() else { panic!("{key_state:?}") };
         contender.token
     };
     let first = token(&key_state);
@@ -159,7 +159,7 @@ fn tracked_hold_is_checked_after_100_ms_and_after_each_gap() {
     };
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, &|key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
-    let KeyPhase::Contending(contender) = &key_state.phase else { panic!("{key_state:?}") };
+    let Some(contender) = key_state.contender() else { panic!("{key_state:?}") };
     let (token, acquire) = (contender.token, Command::Acquire { lease: TERMS.lease() });
     happen(&mut key_state, 7, &|key_state, ctx| key_state.on_reply(token, acquire, at(0), Reply::Owner, ctx));
 
@@ -181,7 +181,7 @@ fn gap_checks_a_recent_hold_at_once_but_none_twice_in_10_ms() {
     let rules = ProtocolConfig { tracking: true, ..RULES };
     let mut key_state = KeyState::new();
     happen(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
-    let KeyPhase::Contending(contender) = &key_state.phase else { panic!("{key_state:?}") };
+    let Some(contender) = key_state.contender() else { panic!("{key_state:?}") };
     let (token, acquire) = (contender.token, Command::Acquire { lease: TERMS.lease() });
     happen(&mut key_state, 7, |key_state, ctx| {
         let mut ctx = ctx.under(&rules);

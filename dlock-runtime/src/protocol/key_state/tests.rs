@@ -29,7 +29,7 @@ fn yielding() -> (KeyState<u32>, Token) {
     (key_state, token)
 }
 
-/// Returns one key state in each phase.
+/// Returns a key state for each combination of parts.
 fn key_states() -> [KeyState<u32>; 5] {
     let (mut kept, _) = held(TERMS.min_hold(Some(TERMS.lease())));
     happen(&mut kept, 10, |key_state, ctx| {
@@ -50,7 +50,7 @@ enum Dead {
 }
 
 #[test]
-fn stale_reply_is_cleaned_up_in_every_phase() {
+fn stale_reply_is_cleaned_up_in_every_state() {
     let (_, dead) = held(TERMS);
     let (_, next) = held(TERMS);
     let yields = Command::Yield { next, fleet_hold: FleetHold::UNKNOWN };
@@ -89,7 +89,7 @@ fn stale_reply_is_cleaned_up_in_every_phase() {
 }
 
 #[test]
-fn unknown_grant_is_passed_on_in_every_phase() {
+fn unknown_grant_is_passed_on_in_every_state() {
     let (_, dead) = held(TERMS);
 
     for mut key_state in key_states() {

@@ -183,8 +183,8 @@ fn revoked_hold_keeps_min_hold_unless_its_key_is_lost() {
     let (mut stopped, token) = held(JOB);
     let (mut stolen, _) = held(JOB);
 
-    let lost = happen(&mut stopped, 100, |key_state, ctx| key_state.mark_lost(LossCause::Shutdown, ctx));
-    let ended = happen(&mut stolen, 100, |key_state, ctx| key_state.mark_lost(LossCause::NotOwner, ctx));
+    let lost = happen(&mut stopped, 100, |key_state, ctx| key_state.mark_all_lost(LossCause::Shutdown, ctx));
+    let ended = happen(&mut stolen, 100, |key_state, ctx| key_state.mark_all_lost(LossCause::NotOwner, ctx));
 
     // The time to live is set at once, since the body may outlive the key.
     let [Action::Revoke { left: Some(left), .. }, Action::Send { command: Command::SetTtl { .. }, .. }] =
@@ -210,7 +210,7 @@ const WITHIN_AND_AFTER: [(u64, bool); 2] = [(10_000, true), (10_001, false)];
 
 /// Revokes the hold at `ms`. Returns what it leaves to its body, and the commands sent at once.
 fn stop(key_state: &mut KeyState<u32>, ms: u64) -> (ResidualHold, Vec<Action<u32>>) {
-    let mut lost = happen(key_state, ms, |key_state, ctx| key_state.mark_lost(LossCause::Shutdown, ctx));
+    let mut lost = happen(key_state, ms, |key_state, ctx| key_state.mark_all_lost(LossCause::Shutdown, ctx));
     let sent = lost.split_off(1);
     let [Action::Revoke { left: Some(left), .. }] = lost[..] else { panic!("{lost:?}") };
     (left, sent)

@@ -12,8 +12,9 @@
 //!     the lease
 //! ```
 //!
-//! In addition, no task is granted the lock before the `min_hold` of another hold is over, and
-//! tasks of one process are granted the lock in their order.
+//! In addition, no task is granted the lock before the `min_hold` of another hold is over, tasks of
+//! one process are granted the lock in their order, and a process contends while it holds only if
+//! it yields the hold.
 //!
 //! With a fault outside the model, J1 counts overlaps instead: a task that was granted the lock by
 //! a server that lost the grant may hold at the same time as another task, and no other task may.

@@ -595,6 +595,10 @@ impl<'a> ProtocolModel<'a> {
         let mut ctx =
             EventContext { now, rules: &config, tokens: &current.tokens, actions: &mut actions, contended };
         event(&mut current.key_state, &mut ctx);
+        if !current.key_state.is_exclusive() {
+            let state = format!("process {process} contends and holds: {:?}", current.key_state);
+            return violation("one holder", state);
+        }
         let due = current.key_state.next_timeout();
         for action in actions.drain(..) {
             self.run_action(process, &action)?;

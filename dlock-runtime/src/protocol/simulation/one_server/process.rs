@@ -4,7 +4,7 @@ use super::coverage_points::CoveragePoint;
 use crate::key::Name;
 use crate::protocol::contender::ContenderState;
 use crate::protocol::deadline::BootInstant;
-use crate::protocol::key_state::{KeyPhase, KeyState};
+use crate::protocol::key_state::KeyState;
 use crate::protocol::orphans::OrphanedTokens;
 use crate::token::{Token, TokenSource};
 
@@ -71,7 +71,7 @@ impl Process {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        matches!(self.key_state.phase, KeyPhase::Held(_))
+        self.key_state.holds.active().next().is_some()
     }
 
     /// Returns `true` if a forged grant for `token` is outside the model.
@@ -79,10 +79,12 @@ impl Process {
     /// The token of the current contender is a secret. If grants are not proof, a grant for a
     /// queued token may still be forged, because the process confirms every grant.
     pub(super) fn is_unforgeable(&self, token: Token, grants_are_proof: bool) -> bool {
-        match &self.key_state.phase {
-            KeyPhase::Contending(contender) if contender.token == token => {
-                grants_are_proof || !matches!(contender.step, ContenderState::Queued { .. })
-            }
+        match self.key_state.contender() {
+            Some(contender) if contender.token == token => match contender.step {
+                ContenderState::Queued { .. } => grants_are_proof,
+                ContenderState::Yielding => false,
+                _ => true,
+            },
             _ => false,
         }
     }
@@ -92,18 +94,14 @@ impl Process {
         if self.key_state.head() != Some(&acquisition) {
             return CoveragePoint::CancelledBehindHead;
         }
-        match &self.key_state.phase {
-            KeyPhase::Contending(contender) => match contender.step {
-                ContenderState::Trying => CoveragePoint::CancelledTrying,
-                ContenderState::Enqueuing(_) => CoveragePoint::CancelledEnqueuing,
-                ContenderState::Queued { .. } => CoveragePoint::CancelledQueued,
-                ContenderState::Confirming { .. } => CoveragePoint::CancelledConfirming,
-                ContenderState::Polling { .. } => CoveragePoint::CancelledPolling,
-            },
-            KeyPhase::Yielding(_) => CoveragePoint::CancelledYielding,
-            KeyPhase::Held(_) | KeyPhase::Idle | KeyPhase::CoolingDown(_) => {
-                CoveragePoint::CancelledBehindHead
-            }
+        match self.key_state.contender().map(|contender| contender.step) {
+            Some(ContenderState::Trying) => CoveragePoint::CancelledTrying,
+            Some(ContenderState::Enqueuing(_)) => CoveragePoint::CancelledEnqueuing,
+            Some(ContenderState::Queued { .. }) => CoveragePoint::CancelledQueued,
+            Some(ContenderState::Confirming { .. }) => CoveragePoint::CancelledConfirming,
+            Some(ContenderState::Polling { .. }) => CoveragePoint::CancelledPolling,
+            Some(ContenderState::Yielding) => CoveragePoint::CancelledYielding,
+            None => CoveragePoint::CancelledBehindHead,
         }
     }
 }
