@@ -155,7 +155,9 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
     let (severity, check, meaning) = match need {
         Need::Locks => (Danger, "commands", "locks cannot be acquired, or cannot be renewed and released"),
         Need::Telling => (Warning, "channel", NOT_TOLD),
-        Need::Fencing => (Warning, "fencing", "locks work, but requests for a fencing token and inspections fail"),
+        Need::Fencing => {
+            (Warning, "fencing", "locks work, but requests for a fencing token and inspections fail")
+        }
         Need::Tracking => (Note, "tracking", NOT_TRACKED),
         Need::ScriptNames if refusal.is_unknown() => (Note, "scripts", BY_TEXT),
         Need::ScriptNames => (Warning, "commands", BY_TEXT),
