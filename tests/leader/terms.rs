@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock_runtime::{CurrentLeader, Error, LeaderWatch, LockManager, Term};
+use dlock_runtime::{CurrentLeader, Error, FencingToken, LeaderWatch, LockManager, Term};
 use dlock_tests::{Proxy, QuorumFleet, RedisServer, within};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -47,7 +47,7 @@ async fn report(watch: &mut LeaderWatch) -> Option<CurrentLeader> {
 /// Checks that a watch reports this manager and this term.
 async fn assert_reports(watch: &mut LeaderWatch, manager: &LockManager, term: u64) {
     let leader = report(watch).await.expect("one leads");
-    let number = leader.term.map(|term| term.get());
+    let number = leader.term.map(FencingToken::get);
     assert_eq!((leader.manager, number), (manager.id(), Some(term)));
 }
 
@@ -209,7 +209,7 @@ async fn a_watch_reports_each_term_of_a_leader() {
     assert!(second > first, "{second} after {first}");
     assert_reports(&mut watch, &a, second).await;
     let info = b.inspect("leader:indexer").await.expect("a store").expect("it is held");
-    assert_eq!(info.fencing_token().map(|token| token.get()), Some(second));
+    assert_eq!(info.fencing_token().map(FencingToken::get), Some(second));
 }
 
 /// A lease is 5 s, and the backoff after a short term 100 ms.

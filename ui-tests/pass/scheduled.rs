@@ -2,8 +2,10 @@
 //! runner.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use dlock_runtime::scheduled::{Jobs, Tick};
 use dlock_runtime::{Error, LockManager, scheduled};
 
@@ -95,6 +97,20 @@ impl Service {
     }
 }
 
+#[async_trait]
+trait Nightly {
+    async fn nightly(&self) -> Result<Option<u32>, Error>;
+}
+
+#[async_trait]
+impl Nightly for Service {
+    #[scheduled(name = "nightly", cron = "0 3 * * *", guard = lease, manager = self.locks)]
+    async fn nightly(&self) -> Result<Option<u32>, Error> {
+        lease.check()?;
+        Ok(Some(self.runs))
+    }
+}
+
 fn is_send<T: Send>(future: T) -> T {
     future
 }
@@ -111,7 +127,13 @@ async fn main() {
     assert_eq!(import(slot).await.expect("a store"), None);
     let mut service = Service { locks: locks.clone(), runs: 0 };
     assert_eq!(service.cleanup((1, 2)).await.expect("a store"), Some(3));
+    let boxed: Arc<dyn Nightly + Send + Sync> = Arc::new(service.clone());
+    assert_eq!(boxed.nightly().await.expect("a store"), Some(3));
     let jobs = Jobs::new(locks)
+        .add_scheduled(move || {
+            let boxed = Arc::clone(&boxed);
+            async move { boxed.nightly().await }
+        })
         .add_scheduled(sync)
         .add_scheduled(poll)
         .add_scheduled(Service::associated)
