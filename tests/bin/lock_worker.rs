@@ -122,8 +122,10 @@ impl Worker {
     /// Leads until the manager is shut down, with a body that records the time of every poll.
     async fn lead(&self, name: &str, lease: Duration) {
         let body = async |term: Term| {
+            // Recorded first: the test may freeze this process during this poll.
+            let mut last_poll = LastPoll::of("deposed", name);
             say("leading", name, &term.number().to_string());
-            LastPoll::of("deposed", name).poll_forever().await;
+            last_poll.poll_forever().await;
         };
         let ended = self.manager.leader(name).lease(lease).lead(body).await;
         tell("left", name, ended.map(|()| String::new()));
@@ -163,15 +165,17 @@ impl Worker {
         let runner = Jobs::new(self.manager.clone()).add(name, schedule.clone(), move |tick| {
             let name = own.clone();
             async move {
+                let mut last_poll = LastPoll::of("dropped", &name);
                 say("started", &name, &format!("{} {}", tick.slot(), tick.attempt()));
-                LastPoll::of("dropped", &name).poll_forever().await;
+                last_poll.poll_forever().await;
                 Ok::<_, Error>(())
             }
         });
         // The first call begins the current tick, as a timer that fires late does.
         let body = async |tick: Tick| {
+            let mut last_poll = LastPoll::of("dropped", name);
             say("started", name, &format!("{} {}", tick.slot(), tick.attempt()));
-            LastPoll::of("dropped", name).poll_forever().await;
+            last_poll.poll_forever().await;
             Ok::<_, Error>(())
         };
         let job = self.manager.job(name);

@@ -20,7 +20,7 @@ async fn no_job_is_the_record_of_another() {
         match manager.job(name).run(&every(DAY), async |_| Ok::<_, Error>(())).await {
             Ok(ran) => assert_eq!(ran, Some(()), "{name} has run before"),
             Err(error) => {
-                assert!(name.contains("##") && matches!(error, Error::InvalidKey { .. }), "{error}")
+                assert!(name.contains("##") && matches!(error, Error::InvalidKey { .. }), "{error}");
             }
         }
     }
