@@ -18,6 +18,8 @@ mod response_body;
 mod response_future;
 mod response_problem;
 
+#[cfg(all(feature = "idempotent", any(test, fuzzing)))]
+pub(crate) use idempotency::check_stored_response;
 #[cfg(feature = "idempotent")]
 pub use idempotency::{
     IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, IdempotencyLayer, IdempotencyService, RequestBody,
