@@ -115,6 +115,17 @@ pub fn read_value(value: &Value) {
     backend::read_value(value);
 }
 
+/// Any stored bytes are a response or refused. A response survives being stored again, except for
+/// headers that are never stored.
+///
+/// # Panics
+///
+/// Panics if a check fails.
+#[cfg(all(feature = "tower", feature = "idempotent"))]
+pub fn read_stored_response(bytes: &[u8]) {
+    crate::tower::check_stored_response(bytes);
+}
+
 /// Any published message is parsed as a grant or ignored. A grant survives formatting and parsing.
 ///
 /// # Panics
@@ -208,6 +219,24 @@ mod tests {
         #[test]
         fn any_bytes_are_answers_or_nothing(bytes in "[*$:+>%#,~-]?[0-9]{0,2}[\\r\\n[:print:]]{0,60}") {
             read_reply(bytes.as_bytes());
+        }
+
+        #[test]
+        #[cfg(all(feature = "tower", feature = "idempotent"))]
+        fn any_stored_bytes_are_a_response_or_refused(
+            (version, status, count) in (0..3_u8, any::<u16>(), 0..3_u16),
+            headers in vec(("[a-z-]{0,12}", "[[:print:]]{0,12}"), 0..3),
+            rest in vec(any::<u8>(), 0..40),
+        ) {
+            let mut bytes = vec![version];
+            bytes.extend(status.to_be_bytes().into_iter().chain(count.to_be_bytes()));
+            let length = |text: &str| u8::try_from(text.len()).expect("it is short");
+            for (name, value) in headers {
+                bytes.extend([0, length(&name)].into_iter().chain(name.bytes()));
+                bytes.extend([0, 0, 0, length(&value)].into_iter().chain(value.bytes()));
+            }
+            bytes.extend(rest);
+            read_stored_response(&bytes);
         }
 
         #[test]

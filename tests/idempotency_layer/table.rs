@@ -377,6 +377,29 @@ async fn a_running_request_refuses_its_duplicates() {
     }
 }
 
+/// Requests of two processes at one time: each that loses the race is a duplicate, not a failure of
+/// the server.
+#[tokio::test]
+async fn a_lost_race_is_a_conflict() {
+    const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let redis = RedisServer::start();
+    let shops =
+        [Shop::start(&redis.url(), |layer| layer).await, Shop::start(&redis.url(), |layer| layer).await];
+    for key in KEYS {
+        let requests = (0..16).map(|number| shops[number % 2].send(to("/orders/1").key(key).request()));
+        let answers = futures_util::future::join_all(requests).await;
+
+        for answer in answers {
+            match answer.status {
+                201 => {}
+                409 => assert!(answer.headers.contains_key("retry-after"), "{key}"),
+                other => panic!("{key}: {other}, {:?}", answer.code()),
+            }
+        }
+    }
+    assert_eq!(shops.map(|shop| shop.counters.runs()).iter().sum::<usize>(), KEYS.len());
+}
+
 /// Every request after the first one has crashed.
 #[tokio::test]
 async fn a_crashed_request_is_never_repeated() {

@@ -1,11 +1,15 @@
-//! Records in a cluster and over a quorum.
+//! Records behind Sentinel, in a cluster, and over a quorum.
+
+use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::cluster::ClusterFleet;
 use dlock_tests::quorum::QuorumFleet;
-use dlock_tests::{acl, until};
+use dlock_tests::sentinel::End;
+use dlock_tests::{RedisServer, SentinelFleet, acl, until, within};
+use tokio::sync::Notify;
 
-use super::{Runs, crash, failure, server};
+use super::{LONG, Runs, crash, failure, server};
 
 #[tokio::test]
 async fn records_work_in_every_slot_of_a_cluster() {
@@ -19,6 +23,92 @@ async fn records_work_in_every_slot_of_a_cluster() {
         assert_eq!(runs.run(&manager.idempotent(key)).await.expect(key), (number, false), "{key}");
         assert_eq!(runs.run(&manager.idempotent(key)).await.expect(key), (number, true), "{key}");
     }
+}
+
+fn allow_records<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) {
+    servers.into_iter().for_each(|server| server.allow(acl::documented_besides(acl::WITH_RECORDS)));
+}
+
+async fn connect(url: &str) -> LockManager {
+    LockManager::connect(url).await.expect("the deployment takes managers")
+}
+
+/// Runs a body of one process, during which `meanwhile` happens, while another process waits for
+/// its result, and then a third call.
+async fn assert_shared(url: &str, key: &str, meanwhile: impl AsyncFnOnce()) {
+    let (one, two) = (connect(url).await, connect(url).await);
+    let (entered, leave) = (Notify::new(), Notify::new());
+    let (call, duplicate) = (one.idempotent(key), two.idempotent(key).wait(LONG / 3));
+    let first = call.run_attached(async |_| {
+        entered.notify_one();
+        leave.notified().await;
+        Ok::<_, Error>(7)
+    });
+    let second = async {
+        entered.notified().await;
+        let body = async |_| Ok::<_, Error>(8);
+        let waits = async {
+            while call.status().await.ok().flatten().is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            meanwhile().await;
+            leave.notify_one();
+        };
+        tokio::join!(duplicate.run_attached(body), waits).0
+    };
+    let (first, second) = within(LONG, "both calls", async { tokio::join!(first, second) }).await;
+
+    assert_eq!(first.expect(key).into_value(), 7);
+    let second = second.expect(key);
+    assert_eq!((*second.value(), second.is_replayed()), (7, true), "{key}");
+    let third = two.idempotent(key).run(async |_| Ok::<_, Error>(9)).await.expect(key);
+    assert_eq!((*third.value(), third.is_replayed()), (7, true), "{key}");
+}
+
+/// A waiting call would check on its own after half a minute only.
+const WOKEN: &str = "?grant_lease=60s";
+
+/// The time in which a waiting call asks, and waits to be woken.
+const ASKED: Duration = Duration::from_millis(100);
+
+#[tokio::test]
+async fn a_duplicate_is_woken_behind_sentinels_and_after_a_fail_over() {
+    let mut fleet = SentinelFleet::start().await;
+    allow_records(std::iter::once(fleet.master()).chain(fleet.replicas()));
+    let url = fleet.url_with(WOKEN);
+
+    assert_shared(&url, "before", async || tokio::time::sleep(ASKED).await).await;
+    fleet.break_master(End::Order);
+    let switch = fleet.switched().await;
+    fleet.heal(switch.from);
+    assert_shared(&url, "after", async || tokio::time::sleep(ASKED).await).await;
+}
+
+#[tokio::test]
+async fn a_duplicate_is_woken_in_every_part_of_a_cluster() {
+    let fleet = ClusterFleet::start();
+    allow_records(fleet.servers());
+    for key in fleet.keys_on_each("woken:") {
+        assert_shared(&fleet.url_with(WOKEN), &key, async || tokio::time::sleep(ASKED).await).await;
+    }
+}
+
+#[tokio::test]
+async fn a_record_moves_with_its_slot_while_its_body_runs() {
+    let fleet = ClusterFleet::start();
+    allow_records(fleet.servers());
+    let slot = fleet.server(fleet.masters()[0]).call(&["CLUSTER", "KEYSLOT", "dlock:moved##idem"]).integer();
+    let slot = slot.and_then(|slot| u16::try_from(slot).ok()).expect("a slot");
+    let to = *fleet.masters().iter().find(|port| **port != fleet.owner(slot)).expect("another master");
+
+    let url = fleet.url_with("?grant_lease=200ms");
+    assert_shared(&url, "moved", async || {
+        tokio::time::sleep(ASKED).await;
+        fleet.begin_to_move(slot, to);
+        fleet.finish_the_move(slot, to);
+    })
+    .await;
+    assert_eq!(fleet.owner(slot), to);
 }
 
 #[tokio::test]

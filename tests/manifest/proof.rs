@@ -13,7 +13,7 @@ const GUIDE: &str = "dlock-runtime/src/docs/proof.md";
 const THREATS: &str = "dlock-runtime/src/docs/threats.md";
 
 /// The required rows of the guide, by kind.
-const ROWS: [&[&str]; 12] = [
+const ROWS: [&[&str]; 13] = [
     &["always 1", "always 2", "always 3", "always 4", "always 5"],
     &["R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9"],
     &[
@@ -27,6 +27,7 @@ const ROWS: [&[&str]; 12] = [
     &["G1", "G2", "G4", "G5", "G6", "G7", "G8"],
     &["I1", "I2", "I3", "I4", "I5", "I6", "I7"],
     &["H1", "H2", "H3", "H4", "H5"],
+    &["O1", "O2", "O3", "O4", "O5", "O6", "O7", "O8", "O9", "O10", "O11", "O12"],
     &["K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8", "K9", "K10", "K11"],
     &["L1", "L2", "L3", "L4", "L5", "L6"],
 ];

@@ -124,6 +124,18 @@ impl LockManager {
             errors: ForgetErrors,
         }
     }
+
+    /// Returns the number of idempotent calls that have ended, and whose end the server has not
+    /// confirmed: results, errors, and errors that are forgotten.
+    ///
+    /// It is above 0 while the server is unavailable, and at most 1,024. Each of these calls counts
+    /// as crashed if the process ends before its end is confirmed, so publish the number as a
+    /// gauge, and call [`shutdown`](Self::shutdown) before the process ends. The event
+    /// `dlock.result_pending` has the number in its field `lock.pending`.
+    #[must_use]
+    pub fn pending_results(&self) -> usize {
+        self.pending().count()
+    }
 }
 
 impl<P> Idempotent<P> {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::manager::LockManager;
 use crate::sync::shared::atomic::{AtomicUsize, Ordering};
 
 /// Counts the ends of calls that are sent in the background.
@@ -28,19 +27,5 @@ pub(super) struct PendingResult(PendingResults);
 impl Drop for PendingResult {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-impl LockManager {
-    /// Returns the number of idempotent calls that have ended, and whose end the server has not
-    /// confirmed: results, errors, and errors that are forgotten.
-    ///
-    /// It is above 0 while the server is unavailable, and at most 1,024. Each of these calls counts
-    /// as crashed if the process ends before its end is confirmed, so publish the number as a
-    /// gauge, and call [`shutdown`](Self::shutdown) before the process ends. The event
-    /// `dlock.result_pending` has the number in its field `lock.pending`.
-    #[must_use]
-    pub fn pending_results(&self) -> usize {
-        self.pending().count()
     }
 }

@@ -20,6 +20,8 @@ mod ready_service;
 mod response_future;
 mod response_problem;
 
+#[cfg(all(feature = "idempotent", any(test, fuzzing)))]
+pub(crate) use idempotency::check_stored_response;
 #[cfg(feature = "idempotent")]
 pub use idempotency::{
     ClientBody, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, IdempotencyLayer, IdempotencyService, RequestBody,

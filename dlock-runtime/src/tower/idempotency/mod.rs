@@ -29,6 +29,9 @@ pub use request_fingerprint::RequestFingerprint;
 pub use request_scope::RequestScope;
 pub use service::IdempotencyService;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use stored_response::check_stored_response;
+
 /// The header of a request that contains its key.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 

@@ -47,7 +47,7 @@ enum ModelPhase {
     },
 }
 
-/// What a call must be told.
+/// The reply that a move must get.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Started { attempt: u32, steps: BTreeSet<String> },
