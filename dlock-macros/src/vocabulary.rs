@@ -100,6 +100,11 @@ const HINTS: &[(&[&str], Option<&str>, &str)] = &[
         "write `guard = lock`, and in the body `lock.fencing_token().await?`",
     ),
     (
+        &["owner", "clientname", "ownername", "holder"],
+        Some("guard"),
+        "the owner is that of the manager: write `?owner=web-1` in its URL",
+    ),
+    (
         &["blocking", "block", "waitforever", "forever"],
         Some("wait"),
         "a call tries once unless it has `wait` or `retry`: write `wait = \"5s\"`",

@@ -149,7 +149,9 @@ fn installed() -> Result<LockManager> {
 }
 
 fn other_manager() -> Error {
-    config("url", "another lock manager is installed already; `manager()` returns it")
+    let problem = "a lock manager with another URL is installed already: get it with `manager()`, connect a second one with \
+                   `LockManager::connect(url)`, or call `shutdown` on the first one before `init`";
+    config("url", problem)
 }
 
 /// Runs `future` with `manager` instead of the installed one.

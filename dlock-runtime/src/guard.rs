@@ -71,6 +71,7 @@ impl LockGuard {
     /// the lock off, it is the rest of the `grant_lease`, which is at most 1 s by default. When the
     /// server has confirmed the grant, usually milliseconds later, it is that of the lease.
     #[must_use]
+    #[doc(alias = "ttl")]
     pub fn remaining(&self) -> Duration {
         self.held().map_or(Duration::ZERO, HoldGuard::remaining)
     }
@@ -91,6 +92,7 @@ impl LockGuard {
     ///
     /// [`Error::Lost`] if it is not; [`Error::Unavailable`] if the body runs without the lock
     /// (`on_unavailable = run`).
+    #[doc(alias("is_valid", "is_held"))]
     pub fn check(&self) -> Result<()> {
         self.check_valid().map(|_| ())
     }
@@ -180,6 +182,7 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// If the future is dropped, the hold may or may not be extended.
+    #[doc(alias("renew", "refresh"))]
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         let lease = checked_lease(lease)?;
         let held = self.check_valid()?;
@@ -203,6 +206,7 @@ impl LockGuard {
     ///
     /// Dropping the future does not undo the release: either it is already queued, or the drop
     /// queues it.
+    #[doc(alias = "unlock")]
     pub async fn release(self) -> Result<()> {
         let believed = self.check();
         if let Some(held) = self.held() {

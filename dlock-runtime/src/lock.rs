@@ -50,6 +50,7 @@ impl Lock {
     /// Sets the lease: how long the server keeps a lock that is not renewed.
     ///
     /// Default: the manager's lease, which is 30 s unless set. From 100 ms to 365 days.
+    #[doc(alias("ttl", "expire"))]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = Some(lease);
         self
@@ -59,6 +60,7 @@ impl Lock {
     ///
     /// It does so each time a quarter to a third of the lease has passed, or at most half of it
     /// while more than 64 renewals are in flight.
+    #[doc(alias = "watchdog")]
     pub fn renew(mut self, renew: bool) -> Self {
         self.options.renew = renew;
         self
@@ -69,6 +71,7 @@ impl Lock {
     /// [`backoff`](Self::backoff) sets the delays between them. If the lock is announced as
     /// released during a delay, the call tries immediately and uses up no retry. [The guide on
     /// waiting](crate::docs::waiting) says how long a call without `wait` can take.
+    #[doc(alias("retries", "retry_count"))]
     pub fn retry(mut self, retries: u32) -> Self {
         self.options.retry = retries;
         self
@@ -77,6 +80,7 @@ impl Lock {
     /// Sets how long to wait for the lock, woken by releases. Default: the call does not wait.
     ///
     /// With [`retry`](Self::retry) as well, the limit that is reached first ends the call.
+    #[doc(alias("timeout", "blocking_timeout"))]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = Some(wait);
         self
@@ -86,6 +90,7 @@ impl Lock {
     ///
     /// The n-th delay is random, from half of `first * 2^n` to all of it, and at most `last`. With
     /// the default, three retries wait 700 ms to 1.4 s.
+    #[doc(alias = "retry_delay")]
     pub fn backoff(mut self, first: Duration, last: Duration) -> Self {
         self.options = self.options.backoff(first, last);
         self
@@ -96,6 +101,7 @@ impl Lock {
     /// After that time, the lock is lost with [`LossCause::MaxHold`](crate::LossCause::MaxHold).
     /// From 100 ms to 365 days. A longer default lease is reduced to it; a lease that is set
     /// explicitly must not be longer.
+    #[doc(alias = "lock_at_most_for")]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.options.max_hold = Some(max_hold);
         self
@@ -106,6 +112,7 @@ impl Lock {
     /// It applies even if the lock is released earlier: it is for jobs that must not run again too
     /// soon. It outlives the process. If the process crashes *before* the release, the lock is free
     /// when its lease expires. At most 365 days.
+    #[doc(alias = "lock_at_least_for")]
     pub fn min_hold(mut self, min_hold: Duration) -> Self {
         self.options.min_hold = Some(min_hold);
         self
@@ -166,6 +173,7 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Dropping the future leaves the queue immediately. A grant that is in flight is released.
+    #[doc(alias = "lock")]
     pub fn acquire(&self) -> impl Future<Output = Result<LockGuard>> + Send + use<> {
         self.clone().acquire_as_guard()
     }
@@ -181,6 +189,7 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Dropping the future releases a lock that may have been granted.
+    #[doc(alias = "try_lock")]
     pub fn try_acquire(&self) -> impl Future<Output = Result<Option<LockGuard>>> + Send + use<> {
         let mut lock = self.clone();
         lock.options = Options { retry: 0, wait: None, ..lock.options.try_only() };
@@ -216,6 +225,7 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Dropping the future drops the body, then releases the lock.
+    #[doc(alias = "with_lock")]
     pub fn run<F, R>(&self, body: F) -> impl Future<Output = Result<R>> + use<F, R>
     where
         F: AsyncFnOnce(&LockGuard) -> R,

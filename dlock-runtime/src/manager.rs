@@ -84,11 +84,8 @@ struct Idempotency {
     note = "with options, write `LockManager::builder(url).lease(..).connect().await?`, and `connect_lazy` to start before the server; for annotated functions, write `dlock_runtime::init(url).await?`, once"
 )]
 pub trait ConnectsInNew {
-    /// What `new` would return.
-    type Manager;
-
     /// Would connect.
-    fn connect(self) -> Self::Manager;
+    fn connect(self) -> LockManager;
 }
 
 impl LockManager {
@@ -111,7 +108,7 @@ impl LockManager {
 
     /// Leads to a message of the compiler that says what to write instead.
     #[doc(hidden)]
-    pub fn new<U: ConnectsInNew>(url: U) -> U::Manager {
+    pub fn new<U: ConnectsInNew>(url: U) -> Self {
         url.connect()
     }
 

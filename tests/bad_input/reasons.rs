@@ -151,6 +151,26 @@ async fn a_handshake_that_is_refused_keeps_the_words_of_the_server() {
 }
 
 #[tokio::test]
+async fn refused_credentials_and_databases_say_what_to_change() {
+    let [open, locked] = [RedisServer::start(), RedisServer::builder().password("sesame").start()];
+    let url = |access: &str, server: &RedisServer| format!("redis://{access}127.0.0.1:{}", server.port());
+
+    for (url, remedy) in [
+        (url(":hunter2@", &open), "it needs no password: leave out `:password@` before the host"),
+        (url(":hunter2@", &locked), "correct `user:password@` or `:password@` before the host"),
+        (url("shop:hunter2@", &open), "correct `user:password@` or `:password@` before the host"),
+        (url("", &locked), "write `:password@` or `user:password@` before the host"),
+        (url("", &open) + "/99", "write a database below its setting `databases`"),
+    ] {
+        let error = connect(&url).await.expect_err("the server refuses it");
+
+        assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
+        let text = error.to_string();
+        assert!(text.contains(remedy) && !text.contains("hunter2"), "{url}: {text}");
+    }
+}
+
+#[tokio::test]
 async fn a_proxy_that_hangs_up_on_an_optional_command_is_the_reason() {
     let server = HostileServer::start(|request| match request.name() {
         "CLIENT" => Answer::RawThenClose(b"-ERR unknown command 'CLIENT'\r\n".to_vec()),

@@ -47,7 +47,8 @@ pub(crate) fn retry(value: Expr) -> syn::Result<Expr> {
         return Ok(value);
     }
     let number = match &value {
-        Expr::Path(_) | Expr::Call(_) => true,
+        Expr::Path(path) => !WITHOUT_END.iter().any(|word| path.path.is_ident(word)),
+        Expr::Call(_) => true,
         Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse::<u32>().is_ok(),
         _ => false,
     };
@@ -59,6 +60,9 @@ pub(crate) fn retry(value: Expr) -> syn::Result<Expr> {
         "`retry` is the number of retries after the first attempt: write `retry = 3`; to limit the time, write `wait = \"5s\"`",
     ))
 }
+
+/// What a new user writes for retries without a limit. None is a likely name of a variable.
+const WITHOUT_END: [&str; 4] = ["infinite", "infinity", "forever", "unlimited"];
 
 /// Parses `on_contended`.
 pub(crate) fn on_contended(value: Expr) -> syn::Result<OnContended> {

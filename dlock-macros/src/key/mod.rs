@@ -319,6 +319,11 @@ fn no_such_argument(placeholder: &Placeholder, function: &Function) -> String {
     let within = within.map_or_else(String::new, |(argument, of)| {
         format!("; for a field of `{argument}: {of}`, write `<{argument}.{place}>`")
     });
+    let within = if within.is_empty() && near.is_empty() && function.receiver.is_some() {
+        format!("; for a field of `self`, write `<self.{place}>`")
+    } else {
+        within
+    };
     format!("`<{place}>` names no argument of this function{near}; {}{within}", function.arguments())
 }
 

@@ -167,6 +167,10 @@ fn not_a_place(inside: &str) -> String {
     let words = inside.split('|').all(|part| part.split_whitespace().count() == 1);
     if place.is_empty() {
         "a placeholder needs a name: write `<name>` with the name of an argument".to_owned()
+    } else if inside.bytes().all(|byte| byte.is_ascii_digit()) {
+        format!(
+            "`<{inside}>` is a number, and a placeholder names an argument: write its name, as in `<user_id>`"
+        )
     } else if simple && words && narrow != inside {
         format!("`<{inside}>` has white space in it: write `<{narrow}>`")
     } else {

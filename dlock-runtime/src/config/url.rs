@@ -90,6 +90,10 @@ pub(crate) fn parse(text: &str) -> Result<ConnectSpec> {
         let problem = "it has a `$`, `{`, or `<`: replace the placeholder, or have the variable expanded, as in `redis://127.0.0.1:6379`";
         return Err(config("host", problem));
     }
+    if hosts(text).contains(['&', '=']) {
+        let problem = "options follow a `?`, and `&` separates them: write `redis://host:port?lease=10s&namespace=shop`";
+        return Err(config("options", problem));
+    }
     if let Some((watched, rest)) = sentinel::parse(text)? {
         return Ok(ConnectSpec { place: Endpoint::Sentinel(watched), settings: settings(&rest)? });
     }
@@ -103,6 +107,10 @@ pub(crate) fn parse(text: &str) -> Result<ConnectSpec> {
         let problem = "this scheme is for one server: for several, write `redis+cluster://host,host`, `redis+sentinel://host,host/name`, or \
                        `redis+quorum://host,host,host`";
         return Err(config("host", problem));
+    }
+    if has_bare_ipv6(text) {
+        let problem = "the host has more than one `:`: write `host:port`, and an IPv6 address in brackets, as in `redis://[::1]:6379`";
+        return Err(config("url", problem));
     }
     let url = url(text)?;
     let place = match url.scheme() {
@@ -140,8 +148,16 @@ fn has_placeholder(text: &str) -> bool {
 
 /// Returns `true` if the URL of one server has several hosts.
 fn names_several(text: &str) -> bool {
-    let is_for_one = ["redis://", "rediss://"].iter().any(|scheme| text.starts_with(scheme));
-    is_for_one && hosts(text).contains(',')
+    is_for_one(text) && hosts(text).contains([',', ';', ' '])
+}
+
+/// Returns `true` if the host of one server has several `:`, and is not in brackets.
+fn has_bare_ipv6(text: &str) -> bool {
+    is_for_one(text) && !hosts(text).contains('[') && hosts(text).matches(':').count() > 1
+}
+
+fn is_for_one(text: &str) -> bool {
+    ["redis://", "rediss://"].iter().any(|scheme| text.starts_with(scheme))
 }
 
 fn memory(url: &Url) -> Result<Endpoint> {
@@ -399,6 +415,71 @@ mod tests {
             let problem = parse(&format!("redis://host?{option}")).expect_err(option).to_string();
             assert!(problem.contains(part), "{option}: {problem}");
         }
+    }
+
+    #[test]
+    fn a_url_that_a_new_user_types_says_what_to_write() {
+        let refused = |url: &str| match parse(url).and_then(|target| target.settings.checked()) {
+            Err(error) => error.to_string(),
+            Ok(_) => "it is accepted".to_owned(),
+        };
+        let typed = [
+            ("localhost", "write `redis://host:port`"),
+            ("localhost:6379", "write `redis://host:port`"),
+            ("redis:localhost", "did you mean `redis://host:port`"),
+            ("redis:/localhost:6379", "did you mean `redis://host:port`"),
+            ("redis//localhost", "did you mean `redis://host:port`"),
+            ("$REDIS_URL", "write `redis://host:port`"),
+            ("'redis://localhost'", "remove them"),
+            ("/run/redis.sock", "did you mean `redis+unix:///path`"),
+            ("tcp://localhost:6379", "did you mean `redis://host:port`"),
+            ("redis+tls://h", "did you mean `rediss://host:port`"),
+            ("redis+ssl://h", "did you mean `rediss://host:port`"),
+            ("redis-sentinel://h1/m", "did you mean `redis+sentinel://host,host/name`"),
+            ("sentinel://h1/m", "did you mean `redis+sentinel://host,host/name`"),
+            ("cluster://h1,h2", "did you mean `redis+cluster://host,host`"),
+            ("redlock://h1,h2,h3", "did you mean `redis+quorum://host,host,host`"),
+            ("memory", "did you mean `memory://`"),
+            ("in-memory://", "did you mean `memory://`"),
+            ("postgres://h", "write `redis://host:port`"),
+            ("redis://localhost:6379:6380", "write `host:port`"),
+            ("redis://::1:6379", "as in `redis://[::1]:6379`"),
+            ("redis://[::1", "write `redis://host:port`"),
+            ("redis://localhost:port", "write `redis://host:port`"),
+            ("redis://h1;h2", "write `redis+cluster://host,host`"),
+            ("redis://h1 h2", "write `redis+cluster://host,host`"),
+            ("redis://localhost/mydb", "as in `redis://host:6379/2`"),
+            ("redis://localhost/0/1", "as in `redis://host:6379/2`"),
+            ("redis://user@localhost", "write `redis://:password@host`"),
+            ("redis://localhost&lease=5s", "write `redis://host:port?lease=10s"),
+            ("redis://localhost?lease:5s", "each is written `name=value`"),
+            ("redis://localhost?lease=5s&owner", "each is written `name=value`"),
+            ("redis://localhost?lease=30 s", "write `500ms`, `30s`"),
+            ("redis://localhost?lease=5s;owner=web", "write `500ms`, `30s`"),
+            ("redis://localhost?response_timeout=5", "write `5ms` or `5s`"),
+            ("redis://localhost?lease=0s", "lease: 0s is not between 100 ms and 365 days"),
+            ("redis://localhost?grant_lease=2m", "2m is not between 100 ms and 60 s"),
+            ("redis://localhost?namespace=shop:", "write `shop`"),
+            ("redis://localhost?owner=", "write a name such as `web-1`"),
+            ("redis://localhost?owner=web 1", "write a name such as `web-1`"),
+            ("redis://localhost?clientName=web", "dlock calls it `owner`"),
+            ("redis://localhost?tracking=yes", "it is `on` or `off`"),
+            ("redis://localhost?db=1", "as in `redis://host:port/2`"),
+            ("redis://localhost?ssl=true", "write `rediss://`"),
+            ("redis://localhost?retry=3", "write it in `#[distributed_lock(..)]`"),
+            ("redis+sentinel://h1,h2", "as in `redis+sentinel://host1,host2,host3/mymaster`"),
+            ("redis+quorum://h1,h2", "name three hosts"),
+            ("redis+cluster://h1,h2/1", "write `redis+cluster://host,host`"),
+            ("redis+unix://localhost/run/redis.sock", "write `redis+unix:///path/to/redis.sock`"),
+        ];
+
+        let unhelpful: Vec<_> = typed
+            .into_iter()
+            .map(|(url, part)| (url, part, refused(url)))
+            .filter(|(_, part, text)| !text.contains(part))
+            .collect();
+
+        assert!(unhelpful.is_empty(), "{unhelpful:#?}");
     }
 
     #[test]

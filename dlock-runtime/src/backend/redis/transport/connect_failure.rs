@@ -93,8 +93,9 @@ impl ConnectTarget {
     }
 
     fn unauthorized(&self, text: &str) -> Failure {
+        let hint = credentials_hint(text);
         let text = self.shown.clean(text);
-        let reason = format!("redis at {} refused the user or the password: {text}", self.shown);
+        let reason = format!("redis at {} refused the user or the password: {text}{hint}", self.shown);
         Failure::new(FailureKind::Lasting, reason)
     }
 
@@ -104,6 +105,8 @@ impl ConnectTarget {
         let kind = if is_passing { FailureKind::Passing } else { FailureKind::Lasting };
         let hint = if text.starts_with("NOAUTH") {
             "; write `:password@` or `user:password@` before the host"
+        } else if text.contains("DB index is out of range") {
+            "; write a database below its setting `databases`, which is 16 by default, or leave it out"
         } else {
             ""
         };
@@ -181,6 +184,18 @@ impl ConnectTarget {
             format!("no connection to redis at {}: {}", self.shown, self.shown.clean(&error.to_string()))
         };
         Failure::new(FailureKind::Passing, reason)
+    }
+}
+
+/// Returns what to change if the server refuses credentials with this text.
+fn credentials_hint(text: &str) -> &'static str {
+    // Redis says so if its default user needs no password.
+    if text.contains("without any password configured") || text.contains("no password is set") {
+        "; it needs no password: leave out `:password@` before the host, or write the user as well, as in `user:password@`"
+    } else if text.starts_with("WRONGPASS") {
+        "; correct `user:password@` or `:password@` before the host, with `#`, `?`, `/`, `%`, and `@` percent-encoded"
+    } else {
+        ""
     }
 }
 
