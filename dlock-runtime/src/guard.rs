@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::engine::acquisition::AcquisitionState;
 use crate::engine::hold_guard::{HoldGuard, HoldObserver, LossTimer};
-use crate::engine::release_completion::ReleaseReport;
+use crate::engine::pending_release::ReleaseReport;
 use crate::error::{Error, LossCause, Result};
 use crate::key::LockKey;
 use crate::options::checked_lease;

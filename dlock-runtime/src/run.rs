@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::engine::acquire_future::{AcquireFuture, AcquireOutcome};
 use crate::engine::acquisition::AcquisitionState;
 use crate::engine::hold_guard::{HoldGuard, HoldObserver, LossTimer};
-use crate::engine::release_completion::{PendingRelease, ReleaseReport, ReleasedBy};
+use crate::engine::pending_release::{PendingRelease, ReleaseReport, ReleasedBy};
 use crate::error::{Error, Loss, Result};
 use crate::key::LockKey;
 use crate::manager::LockManager;

@@ -45,7 +45,7 @@ impl EventEffects {
     }
 
     /// Returns `true` if requests were submitted since the last call. The backend must be flushed.
-    pub(crate) fn has_requests(&mut self) -> bool {
+    pub(crate) fn take_has_requests(&mut self) -> bool {
         std::mem::take(&mut self.has_requests)
     }
 
@@ -58,9 +58,7 @@ impl EventEffects {
 
     /// Like [`run`](Self::run), without the cost of a move.
     pub(crate) fn run_all(&mut self) {
-        self.answers
-            .drain(..)
-            .for_each(|(completion, reply, now)| guarded(|| completion.complete(reply, now)));
+        self.answers.drain(..).for_each(|(recipient, reply, now)| guarded(|| recipient.complete(reply, now)));
         self.wake.drain(..).for_each(|waker| guarded(|| waker.wake()));
     }
 }

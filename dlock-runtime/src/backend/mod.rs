@@ -27,7 +27,7 @@
 //!   try.
 //! - Every key has a time to live at every instant.
 //! - Events may submit requests. The backend flushes them itself, if
-//!   [`EventEffects::has_requests`] returns `true`: an event never calls [`Backend::flush`].
+//!   [`EventEffects::take_has_requests`] returns `true`: an event never calls [`Backend::flush`].
 //!
 //! The contract suite in `tests/contract` runs against every backend. `PORT.md` in this folder
 //! shows how a relational database and etcd would implement the port.
@@ -130,7 +130,6 @@ pub(crate) struct Capabilities {
     pub(crate) max_renewals_in_flight: usize,
     /// Whether the backend runs [`Command::Call`]. Several servers that vote have no order of
     /// operations on one key, so they do not.
-    #[allow(dead_code, reason = "used by features that are not locks")]
     pub(crate) store_calls: bool,
 }
 
@@ -146,10 +145,13 @@ impl Capabilities {
     };
 
     /// Returns the configuration of the protocol over this backend.
-    pub(crate) fn restrict(self, rules: ProtocolConfig) -> ProtocolConfig {
+    pub(crate) fn apply_to(self, rules: ProtocolConfig) -> ProtocolConfig {
         let (grants_are_proof, wakeup_jitter) = match self.release_notice {
             ReleaseNotice::Grant { is_proof } => (is_proof, Duration::ZERO),
-            ReleaseNotice::Retry { jitter } => (false, jitter),
+            ReleaseNotice::Retry { jitter } => {
+                debug_assert!(!jitter.is_zero(), "without a delay, the protocol expects a queue");
+                (false, jitter)
+            }
         };
         let tracking = rules.tracking && self.reports_changes;
         ProtocolConfig { wakeup_jitter, tracking, grants_are_proof, ..rules }
@@ -215,8 +217,8 @@ pub(crate) trait Backend: Debug + Send + Sync {
 
 /// The receiver of what happens in a backend: the engine.
 ///
-/// Each method is called with nothing locked, and from one thread at a time for one key. The caller
-/// flushes the submitted requests and runs the effects afterwards.
+/// Each method is called while no key is locked, from any thread: the engine orders the events of
+/// one key. The caller flushes the submitted requests and runs the effects afterwards.
 pub(crate) trait BackendEvents: Debug + Send + Sync {
     /// Handles the replies to requests that were sent together, at `sent`, and empties `replies`.
     ///
@@ -256,7 +258,7 @@ pub(crate) trait BackendEvents: Debug + Send + Sync {
     fn due(&self) -> BootInstant;
 
     /// Returns `true` if a call holds or waits for the lock of `key`, so that its events matter.
-    fn is_tracking(&self, key: &Name) -> bool;
+    fn is_in_use(&self, key: &Name) -> bool;
 
     /// Returns the number of calls that wait for the lock of `key`.
     #[cfg(feature = "testing")]
@@ -288,7 +290,7 @@ mod tests {
         for is_proof in [true, false] {
             let release_notice = ReleaseNotice::Grant { is_proof };
             let rules =
-                Capabilities { release_notice, ..Capabilities::SERVER }.restrict(ProtocolConfig::DEFAULT);
+                Capabilities { release_notice, ..Capabilities::SERVER }.apply_to(ProtocolConfig::DEFAULT);
 
             assert_eq!(rules.grants_are_proof, is_proof);
             assert!(rules.has_queue());
@@ -299,7 +301,7 @@ mod tests {
     fn contenders_without_a_queue_retry_after_a_delay() {
         let jitter = Duration::from_millis(4);
         let release_notice = ReleaseNotice::Retry { jitter };
-        let rules = Capabilities { release_notice, ..Capabilities::SERVER }.restrict(ProtocolConfig::DEFAULT);
+        let rules = Capabilities { release_notice, ..Capabilities::SERVER }.apply_to(ProtocolConfig::DEFAULT);
 
         assert_eq!(rules.wakeup_jitter, jitter);
         assert!(!rules.has_queue() && !rules.grants_are_proof);
@@ -309,7 +311,7 @@ mod tests {
     fn changes_are_tracked_only_if_wanted_and_reported() {
         for (wanted, reported) in [(true, true), (true, false), (false, true)] {
             let capabilities = Capabilities { reports_changes: reported, ..Capabilities::SERVER };
-            let rules = capabilities.restrict(ProtocolConfig { tracking: wanted, ..ProtocolConfig::DEFAULT });
+            let rules = capabilities.apply_to(ProtocolConfig { tracking: wanted, ..ProtocolConfig::DEFAULT });
 
             assert_eq!(rules.tracking, wanted && reported);
         }

@@ -268,7 +268,7 @@ mod tests {
 
             assert_eq!(Arc::strong_count(&silent), 1, "first: {is_first}");
             assert!(
-                engine.is_tracking(LockKey::new("order:7").expect("a key").name()),
+                engine.is_in_use(LockKey::new("order:7").expect("a key").name()),
                 "it waits for the reply"
             );
             drop(first);

@@ -40,8 +40,9 @@ impl BackendEvents for Engine {
                 key_state.on_reply(token, command, sent, reply, cx);
             });
         }
+        let orphaned = std::mem::take(&mut effects.orphaned);
         self.report_earlier(&effects);
-        effects.orphaned
+        orphaned
     }
 
     fn on_grant(&self, key: &Name, token: Token, grant: Grant, now: BootInstant, effects: &mut EventEffects) {
@@ -115,7 +116,7 @@ impl BackendEvents for Engine {
         self.shards.first_due().0
     }
 
-    fn is_tracking(&self, key: &Name) -> bool {
+    fn is_in_use(&self, key: &Name) -> bool {
         let (shard, hash) = self.shards.of_key(key);
         shard.read(|slots| slots.table.get(key, hash).is_some())
     }
@@ -129,7 +130,8 @@ impl BackendEvents for Engine {
 
 impl Engine {
     /// Reports to the backend that an event has made a deadline earlier.
-    fn report_earlier(&self, effects: &Effects<'_>) {
+    pub(super) fn report_earlier(&self, effects: &Effects<'_>) {
+        debug_assert!(effects.orphaned.is_empty(), "only replies leave commands to clean up");
         if let Some(due) = effects.earlier {
             self.backend.due_earlier(due);
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::backend::BackendEvents as _;
 use crate::engine::Engine;
 use crate::engine::acquisition::{AcquisitionRef, AcquisitionState, Observer, SharedAcquisition};
-use crate::engine::release_completion::{PendingRelease, ReleaseReport, ReleasedBy};
+use crate::engine::pending_release::{PendingRelease, ReleaseReport, ReleasedBy};
 use crate::error::{Error, Loss, LossCause};
 use crate::key::LockKey;
 use crate::options::MinHoldOn;

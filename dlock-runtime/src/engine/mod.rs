@@ -17,7 +17,7 @@
 //! | `acquisition` | the state of one acquisition, with its deadline in `atomic_deadline` |
 //! | `acquire_future` | the future that waits for the lock |
 //! | `hold_guard` | the guard of a hold |
-//! | `release_completion` | what happens to the reply to a release |
+//! | `pending_release` | what happens to the reply to a release |
 //! | `shard`, `key_table` | the states of all keys |
 //! | `renewal_throttle` | the bound on renewals in flight |
 //! | `effects` | what runs once no lock is held |
@@ -35,7 +35,7 @@ pub(crate) mod hold_guard;
 #[cfg(any(dlock_loom, dlock_shuttle))]
 pub(crate) mod interleavings;
 mod key_table;
-pub(crate) mod release_completion;
+pub(crate) mod pending_release;
 mod renewal_throttle;
 #[cfg(any(feature = "idempotent", feature = "scheduled"))]
 pub(crate) mod renewed_lease;
@@ -63,7 +63,7 @@ use crate::clock::Clock;
 use crate::engine::acquisition::{AcquisitionRef, EndedAcquisition, SharedAcquisition};
 use crate::engine::effects::Effects;
 use crate::engine::key_table::KeyEntry;
-use crate::engine::release_completion::{BackgroundReleaseLimit, PendingRelease, ReleaseReport, ReleasedBy};
+use crate::engine::pending_release::{BackgroundReleaseLimit, PendingRelease, ReleaseReport, ReleasedBy};
 use crate::engine::renewal_throttle::RenewalThrottle;
 use crate::engine::shard::{Shards, Slots};
 use crate::engine::store_calls::StoreCalls;
@@ -141,7 +141,7 @@ impl Engine {
             throttle: RenewalThrottle::new(capabilities.max_renewals_in_flight),
             clock,
             tokens,
-            rules: capabilities.restrict(rules),
+            rules: capabilities.apply_to(rules),
             lease,
             backend,
             capabilities,
@@ -292,12 +292,10 @@ impl Engine {
 
     /// Flushes the backend and wakes tasks. Nothing may be locked.
     fn run_effects(&self, now: BootInstant, effects: &mut Effects<'_>) {
-        if effects.tasks.has_requests() {
+        if effects.tasks.take_has_requests() {
             self.backend.flush(now, effects.tasks);
         }
-        if let Some(due) = effects.earlier {
-            self.backend.due_earlier(due);
-        }
+        self.report_earlier(effects);
         effects.tasks.run_all();
     }
 

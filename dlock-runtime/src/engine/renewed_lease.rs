@@ -71,9 +71,11 @@ impl RenewedLease {
         self.engine.backend.spawn(Box::pin(renew(lease, ended, renewal)));
     }
 
-    /// Ends the renewal.
+    /// Ends the renewal, and the lease for what the body has left behind.
     pub(crate) fn end(&self) {
         self.ended.notify_one();
+        lock(&self.owner).mark_lost(LossCause::Released);
+        self.lost.notify_waiters();
     }
 
     /// Checks that the body may continue.
@@ -84,7 +86,10 @@ impl RenewedLease {
     /// is over; [`Error::Unavailable`] in a forked process.
     pub(crate) fn check(&self) -> Result<()> {
         self.engine.in_own_process(Some(&self.key))?;
-        match lock(&self.owner).loss_at(self.engine.now()) {
+        // Not with the lease locked: in memory, reading the time wakes tasks.
+        let now = self.engine.now();
+        let loss = lock(&self.owner).loss_at(now);
+        match loss {
             Some(cause) => Err(self.lost_error(cause)),
             None if self.engine.calls.is_aborted() => Err(self.lost_error(LossCause::Shutdown)),
             None => Ok(()),
@@ -147,6 +152,9 @@ impl RenewedLease {
     }
 
     fn sleep_until(&self, at: BootInstant) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        if at == BootInstant::NEVER {
+            return Box::pin(std::future::pending());
+        }
         self.engine.backend.sleep(at.since(self.engine.now()))
     }
 
@@ -156,7 +164,8 @@ impl RenewedLease {
             let sent = self.engine.now();
             let reply = self.engine.call(&self.record, &renewal.operation).await.ok();
             let reply = reply.as_ref().and_then(renewal.decode);
-            lock(&self.owner).on_renewal_ended(reply, (sent, self.engine.now()));
+            let now = self.engine.now();
+            lock(&self.owner).on_renewal_ended(reply, (sent, now));
         }
         let is_lost = self.check().is_err();
         if is_lost {

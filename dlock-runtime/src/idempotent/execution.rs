@@ -150,8 +150,11 @@ impl Execution {
 
 impl Drop for Execution {
     fn drop(&mut self) {
+        if self.attempt.engine().is_forked() {
+            return;
+        }
         self.attempt.lease.end();
-        if self.is_ended || self.attempt.engine().is_forked() {
+        if self.is_ended {
             return;
         }
         let token = self.attempt.token;

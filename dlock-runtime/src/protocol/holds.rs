@@ -6,9 +6,10 @@ use crate::token::Token;
 /// The holds that the server has granted to this process.
 ///
 /// An exclusive lock has at most one. That is an invariant of the lock, which [`insert`] checks in
-/// debug builds, and no caller relies on it: a hold is found by its token or its acquisition, and
-/// an event of the whole key visits all holds. The one hold is stored in place, since there is a
-/// `Holds` for every held lock.
+/// debug builds, and not of this type: a hold is found by its token or its acquisition, and an
+/// event of the whole key visits all holds. Callers that a kind with several holds must revise are
+/// those that contend after a loss (`mark_all_lost`, `check_holds`) and `deferral`. The one hold is
+/// stored in place, since there is a `Holds` for every held lock.
 ///
 /// [`insert`]: Self::insert
 #[derive(Clone, Debug)]

@@ -331,7 +331,7 @@ impl JobExecution {
 
     /// Reports the end. Without a reply, it is sent in the background.
     async fn finish(&mut self, result: RunResult, error: &str) {
-        self.end_lease();
+        self.lease.end();
         telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(result), error);
         let operation = self.end_operation(result, error);
         self.end = RunEnd::Sending(Arc::clone(&operation));
@@ -345,12 +345,6 @@ impl JobExecution {
             }
             Err(_) => self.send_in_background(operation),
         }
-    }
-
-    /// Ends the renewal, and the lease for what the body has left behind.
-    fn end_lease(&self) {
-        self.lease.end();
-        let _ = self.lease.lose(LossCause::Released);
     }
 
     fn end_operation(&self, result: RunResult, error: &str) -> Arc<dyn StoreOperation> {
@@ -369,10 +363,10 @@ impl JobExecution {
 
 impl Drop for JobExecution {
     fn drop(&mut self) {
-        self.end_lease();
         if self.lease.engine.is_forked() {
             return;
         }
+        self.lease.end();
         match std::mem::replace(&mut self.end, RunEnd::Reported) {
             RunEnd::None => {}
             RunEnd::Sending(operation) => return self.send_in_background(operation),

@@ -99,7 +99,7 @@ impl EngineSink {
 
     /// Flushes the requests that an event has submitted, and runs its effects.
     fn finish(&self, mut effects: EventEffects) {
-        if effects.has_requests() {
+        if effects.take_has_requests() {
             self.shared.flush();
         }
         effects.run();

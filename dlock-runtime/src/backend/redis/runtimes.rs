@@ -282,7 +282,7 @@ impl ReturnDelay {
     const SHORTEST: Duration = Duration::from_millis(20);
     const LONGEST: Duration = Duration::from_secs(1);
 
-    /// Returns the delay from `now` on. It doubles if the runtime was blocked again within the
+    /// Returns the delay from `now` on, when a block has ended. It doubles if that is within the
     /// longest delay after the last return.
     fn next(&mut self, now: Instant) -> Duration {
         let delay = match self.last {

@@ -27,7 +27,7 @@ use crate::backend::event_effects::EventEffects;
 use crate::engine::Engine;
 use crate::engine::acquire_future::AcquireFuture;
 use crate::engine::hold_guard::HoldGuard;
-use crate::engine::release_completion::ReleaseReport;
+use crate::engine::pending_release::ReleaseReport;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::Options;

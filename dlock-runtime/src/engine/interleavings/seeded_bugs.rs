@@ -9,7 +9,7 @@ use crate::engine::acquire_future::AcquireFuture;
 use crate::engine::acquisition::{AcquisitionRef, SharedAcquisition};
 use crate::engine::effects::Effects;
 use crate::engine::hold_guard::HoldGuard;
-use crate::engine::release_completion::ReleaseReport;
+use crate::engine::pending_release::ReleaseReport;
 use crate::options::Options;
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::hold::ReleaseOutcome;

@@ -192,7 +192,7 @@ impl Server {
         let Some(events) = self.events.get() else { return };
         let mut effects = EventEffects::default();
         event(&*events, &mut effects);
-        if effects.has_requests() {
+        if effects.take_has_requests() {
             self.flush(boot_time(), &mut effects);
         }
         effects.run();

@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::{LONG, Model, block_on, engine, hold, is_empty, key, thread, wait};
 use crate::engine::Engine;
 use crate::engine::acquisition::{Acquisition, AcquisitionRef, AcquisitionState, SharedAcquisition};
-use crate::engine::release_completion::ReleaseReport;
+use crate::engine::pending_release::ReleaseReport;
 use crate::error::LossCause;
 use crate::protocol::deadline::{BootInstant, Deadline};
 use crate::sync::lock;

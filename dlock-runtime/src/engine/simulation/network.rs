@@ -178,7 +178,7 @@ impl Net {
 
     /// Flushes the requests that an event has submitted, and runs its effects.
     fn finish(&self, process: usize, mut effects: EventEffects) {
-        if effects.has_requests() {
+        if effects.take_has_requests() {
             self.flush(process);
         }
         effects.run();

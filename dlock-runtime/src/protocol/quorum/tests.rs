@@ -208,8 +208,8 @@ fn inspect_returns_the_fencing_token_of_a_majority() {
     ] {
         let (outcome, decided_after, _) = vote_all(Command::Inspect, &votes);
 
-        let Some(Reply::Info(Some(seen))) = outcome else { panic!("{outcome:?}") };
-        assert_eq!((seen.fence, decided_after), (wanted, expected), "{votes:?}");
+        let Some(Reply::Info(Some(found))) = outcome else { panic!("{outcome:?}") };
+        assert_eq!((found.fence, decided_after), (wanted, expected), "{votes:?}");
     }
 }
 

@@ -190,7 +190,7 @@ impl ReleaseChannels {
             }
             tokio::time::sleep(SWEEP_INTERVAL).await;
             let Some(events) = events.get() else { return };
-            let unsubscribed = self.unsubscribe(|key| events.is_tracking(key));
+            let unsubscribed = self.unsubscribe(|key| events.is_in_use(key));
             drop(events);
             if let Some(unsubscribed) = unsubscribed {
                 unsubscribed.await;

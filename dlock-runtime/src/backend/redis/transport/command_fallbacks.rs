@@ -47,6 +47,15 @@ impl CommandFallbacks {
     }
 }
 
+/// Whether a connection that the server closes at once is evidence that it lacks a command.
+///
+/// Connections that are opened side by side fail together, so only those for commands count.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Evidence {
+    Counts,
+    None,
+}
+
 impl ConnectTarget {
     /// Opens a connection for commands, and loads `scripts`.
     pub(crate) async fn connect(
@@ -60,7 +69,7 @@ impl ConnectTarget {
         let sets_info = self.fallbacks.can_set_info();
         let open = || self.open_for_commands(runtimes);
         let ((untimed, driver), answers) =
-            self.begin(open, |(untimed, _)| self.timed(untimed), load(scripts)).await?;
+            self.begin(open, |(untimed, _)| self.timed(untimed), load(scripts), Evidence::Counts).await?;
         let mut timed = self.timed(&untimed);
         let answers = match answers {
             Ok(answers) => answers,
@@ -77,7 +86,8 @@ impl ConnectTarget {
         self.on_first_reply(sets_info);
         self.fallbacks.closed_on_script_load.store(false, Ordering::Relaxed);
         if let Some(refusal) = answers.iter().find(|answer| error_kind::is_forbidden(answer)) {
-            self.check_eval(&mut timed).await?;
+            let replies = timed.send_packed_commands(&self.eval(), 0, 1).await;
+            self.check_eval(&mut timed, replies).await?;
             self.mark_lacking_script_load(&self.error_text(refusal));
             return Ok(NewConnection { timed, untimed, scripts: None, driver });
         }
@@ -100,13 +110,15 @@ impl ConnectTarget {
     /// Opens a connection with `open`, and sends its first commands over the handle that `timed`
     /// returns. The name of the connection is sent with them, in the same round trip.
     ///
-    /// If the server closes the connection, opens another one that has no name. Returns the replies
-    /// to the commands.
+    /// If the server closes the connection, opens another one that has no name. If that happens
+    /// twice in succession on connections whose `evidence` counts, the server has no `CLIENT
+    /// SETNAME`. Returns the replies to the commands.
     pub(super) async fn begin<T, F>(
         &self,
         open: impl Fn() -> F,
         timed: impl Fn(&T) -> Connection,
         commands: Pipeline,
+        evidence: Evidence,
     ) -> Result<(T, Result<Vec<Value>, RedisError>), Failure>
     where
         F: Future<Output = Result<T, Failure>>,
@@ -122,7 +134,9 @@ impl ConnectTarget {
         let mut connection = timed(&opened);
         match connection.send_packed_commands(&named, 0, count + 1).await {
             Ok(mut replies) => {
-                self.fallbacks.closed_on_client_setname.store(false, Ordering::Relaxed);
+                if evidence == Evidence::Counts {
+                    self.fallbacks.closed_on_client_setname.store(false, Ordering::Relaxed);
+                }
                 if let Some(refusal @ Value::ServerError(_)) = replies.pop()
                     && !error_kind::is_out_of_service(&refusal)
                 {
@@ -137,7 +151,10 @@ impl ConnectTarget {
         }
         let opened = open().await?;
         let replies = timed(&opened).send_packed_commands(&commands, 0, count).await;
-        if replies.is_ok() && self.fallbacks.closed_on_client_setname.swap(true, Ordering::Relaxed) {
+        if replies.is_ok()
+            && evidence == Evidence::Counts
+            && self.fallbacks.closed_on_client_setname.swap(true, Ordering::Relaxed)
+        {
             self.mark_lacking_client_setname(CLOSED);
         }
         Ok((opened, replies))
@@ -146,18 +163,30 @@ impl ConnectTarget {
     /// Opens a connection for commands to a server that has no `SCRIPT LOAD`.
     async fn connect_without_loading(&self, runtimes: &Arc<Runtimes>) -> Result<NewConnection, Failure> {
         let sets_info = self.fallbacks.can_set_info();
-        let (untimed, driver) = self.open_for_commands(runtimes).await?;
+        let open = || self.open_for_commands(runtimes);
+        let named = |(untimed, _): &(_, _)| self.timed(untimed);
+        let ((untimed, driver), replies) = self.begin(open, named, self.eval(), Evidence::Counts).await?;
         let mut timed = self.timed(&untimed);
-        self.check_eval(&mut timed).await?;
+        self.check_eval(&mut timed, replies).await?;
         self.on_first_reply(sets_info);
         Ok(NewConnection { timed, untimed, scripts: None, driver })
     }
 
-    /// Checks that the server runs scripts that are sent as text.
-    async fn check_eval(&self, connection: &mut Connection) -> Result<(), Failure> {
-        let mut eval = redis::cmd("EVAL");
-        eval.arg("return 1").arg(1).arg(&self.probe_key);
-        match connection.send_packed_command(&eval).await {
+    /// Returns a script that is sent as text.
+    fn eval(&self) -> Pipeline {
+        let mut eval = Pipeline::with_capacity(2);
+        eval.cmd("EVAL").arg("return 1").arg(1).arg(&self.probe_key);
+        eval
+    }
+
+    /// Checks by the reply to [`eval`](Self::eval) that the server runs scripts that are sent as
+    /// text.
+    async fn check_eval(
+        &self,
+        connection: &mut Connection,
+        replies: Result<Vec<Value>, RedisError>,
+    ) -> Result<(), Failure> {
+        match replies.map(|mut replies| replies.pop().unwrap_or(Value::Nil)) {
             Ok(refusal) if error_kind::is_forbidden(&refusal) => {
                 Err(self.eval_failure(&refusal, connection).await)
             }
@@ -203,7 +232,8 @@ impl ConnectTarget {
         // needs it.
         let mut wait = Pipeline::with_capacity(2);
         wait.cmd("WAIT").arg(0).arg(1);
-        let (connection, answers) = self.begin(|| self.open(), Connection::clone, wait).await?;
+        let (connection, answers) =
+            self.begin(|| self.open(), Connection::clone, wait, Evidence::None).await?;
         let failed = |error| {
             if !is_closed_by_command(&error, connection.inbound()) {
                 return self.connect_failure(error, connection.inbound());

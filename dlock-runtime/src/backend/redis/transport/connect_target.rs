@@ -13,7 +13,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use crate::backend::redis::runtimes::Runtimes;
 use crate::backend::redis::transport::address::Address;
-use crate::backend::redis::transport::command_fallbacks::{CommandFallbacks, is_closed_by_command};
+use crate::backend::redis::transport::command_fallbacks::{CommandFallbacks, Evidence, is_closed_by_command};
 use crate::backend::redis::transport::connection::Connection;
 use crate::backend::redis::transport::inbound::{Content, Inbound, Pushes};
 use crate::backend::redis::transport::inline_io::InlineDriver;
@@ -140,7 +140,7 @@ impl ConnectTarget {
         tracking.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
         let open = || self.open_for_pushes(config.clone());
         let ((connection, pushes), replies) =
-            self.begin(open, |(connection, _)| self.timed(connection), tracking).await?;
+            self.begin(open, |(connection, _)| self.timed(connection), tracking, Evidence::None).await?;
         let mut replies = replies.map_err(|error| self.connection_failure(error, connection.inbound()))?;
         match replies.pop() {
             Some(Value::ServerError(error)) => Err(self.failure(error.into())),

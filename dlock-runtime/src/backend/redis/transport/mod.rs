@@ -1,7 +1,7 @@
 //! The transport: connections to Redis servers, the bytes on them, and their replies.
 //!
-//! It knows no locks: it imports neither the encoding of locks nor the topology, and of the
-//! protocol only failures.
+//! It sends no lock command: it imports neither the encoding of locks nor the topology, and of the
+//! protocol only failures. It knows what a token looks like, to keep it out of error messages.
 //!
 //! | module | contents |
 //! |---|---|
