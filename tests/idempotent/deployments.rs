@@ -56,7 +56,8 @@ async fn assert_shared(url: &str, key: &str, meanwhile: impl AsyncFnOnce()) {
         };
         tokio::join!(duplicate.run_attached(body), waits).0
     };
-    let (first, second) = within(LONG, "both calls", async { tokio::join!(first, second) }).await;
+    let both = Box::pin(async { tokio::join!(first, second) });
+    let (first, second) = within(LONG, "both calls", both).await;
 
     assert_eq!(first.expect(key).into_value(), 7);
     let second = second.expect(key);

@@ -9,7 +9,7 @@ fn section() -> &'static str {
     section.split("\n# ").next().unwrap_or_default()
 }
 
-/// Runs the SQL by SQLite, with the Python of this machine: repeated calls, a process that dies
+/// Runs the SQL by `SQLite`, with the Python of this machine: repeated calls, a process that dies
 /// before each statement, and a worker that dies between its two.
 #[test]
 fn the_sql_of_the_guide_runs_each_call_once() {
