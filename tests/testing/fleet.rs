@@ -108,7 +108,7 @@ async fn a_crash_in_the_body_ends_it_without_a_report() {
         Ok::<_, Error>(())
     }));
 
-    assert!(call.await.is_none());
+    assert!(Box::pin(call).await.is_none());
 
     let status = alive.manager().job("report").status().await.expect("a store").expect("it is known");
     assert!(status.running.is_some(), "the store does not know of the crash: {status:?}");

@@ -33,7 +33,8 @@ impl ServerClock {
 
     /// Returns the server's time in milliseconds since the epoch; the machine's before any reply.
     pub(super) fn now(&self, engine: &Engine) -> u64 {
-        match *lock(&self.ahead) {
+        let ahead = *lock(&self.ahead);
+        match ahead {
             Some(ahead) => local(engine).saturating_add_signed(ahead),
             None => self.wall_clock(),
         }
@@ -46,6 +47,7 @@ impl ServerClock {
     }
 
     /// Returns the time of this process in milliseconds since the epoch.
+    #[cfg_attr(not(feature = "testing"), expect(clippy::unused_self, reason = "tests simulate a clock"))]
     fn wall_clock(&self) -> u64 {
         #[cfg(feature = "testing")]
         if let Some(clock) = self.own.get() {
