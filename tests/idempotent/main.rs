@@ -4,6 +4,7 @@
 mod cost;
 mod deployments;
 mod faults;
+mod forged_records;
 mod ledger;
 mod options;
 mod outage;

@@ -9,6 +9,20 @@
 -- If memory is full, Redis rejects HSET unless the script has already made a permitted write. So
 -- an owner's script sets the time to live first: a result is stored even then.
 
+-- Other clients can write to the key as well, and copying much of it would block the server. If an
+-- ACL rejects MEMORY USAGE, the size is unknown.
+local MOST_FIELDS, LARGEST = 128, 16777216
+
+local function is_larger_than_a_record()
+  if redis.call('HLEN', KEYS[1]) > MOST_FIELDS then return true end
+  local size = redis.pcall('MEMORY', 'USAGE', KEYS[1], 'SAMPLES', '0')
+  return type(size) == 'number' and size > LARGEST
+end
+
+if is_larger_than_a_record() then
+  return redis.error_reply('WRONGTYPE the key holds a hash that is larger than a record')
+end
+
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)

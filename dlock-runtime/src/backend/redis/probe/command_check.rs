@@ -157,12 +157,12 @@ pub(super) async fn of_records(
     }
     let key = &*format!("{}:record", codec::counter(&usage.key));
     let mut probes = tries(session, |to| {
-        use RecordNeed::{Calls, CallsAndJobs, Jobs};
+        use RecordNeed::{Calls, CallsAndJobs};
         to.command("HSET", "+hset", CallsAndJobs, &["HSET", key, "a", "1"]);
         to.command("PEXPIRE", "+pexpire", CallsAndJobs, &["PEXPIRE", key, LIFE]);
         to.command("HGET", "+hget", Calls, &["HGET", key, "a"]);
-        to.command("HLEN", "+hlen", Jobs, &["HLEN", key]);
-        to.command("MEMORY USAGE", "+memory|usage", Jobs, &["MEMORY", "USAGE", key]);
+        to.command("HLEN", "+hlen", CallsAndJobs, &["HLEN", key]);
+        to.command("MEMORY USAGE", "+memory|usage", CallsAndJobs, &["MEMORY", "USAGE", key]);
         to.command("HMGET", "+hmget", CallsAndJobs, &["HMGET", key, "a"]);
         to.command("HGETALL", "+hgetall", CallsAndJobs, &["HGETALL", key]);
         to.command("EXISTS", "+exists", Calls, &["EXISTS", key]);
