@@ -247,7 +247,7 @@ mod tests {
         assert!(problem("order:<>").contains("needs a name"));
         assert!(problem("order:<id|md5>").contains("not a modifier"));
         assert!(problem("order:<id.get(1)>").contains("not a placeholder"));
-        assert!(problem("order:<3>").contains("not a placeholder"));
+        assert!(problem("order:<3>").contains("is a number"));
         assert!(problem("order##<id>").contains("reserved"));
         assert!(problem("<id>:##token").contains("reserved"));
     }

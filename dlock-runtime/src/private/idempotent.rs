@@ -168,7 +168,7 @@ impl IdempotentCall {
 
     /// Sets the payload of the call.
     #[must_use]
-    pub fn fingerprint(self, payload: &(impl Serialize + ?Sized)) -> Self {
+    pub fn fingerprint(self, payload: &(impl FingerprintValue + ?Sized)) -> Self {
         Self { call: self.call.map(|(call, key)| (call.fingerprint(payload), key)), ..self }
     }
 
@@ -219,12 +219,25 @@ impl<T: ReplayableValue, E: CarriesLockError> ReplayableResult for Result<T, E> 
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be stored and replayed",
     label = "later calls get this value from its stored JSON",
-    note = "write `#[derive(serde::Serialize, serde::Deserialize)]` above the type; it must own its parts"
+    note = "write `#[derive(serde::Serialize, serde::Deserialize)]` above the type; it must own its parts",
+    note = "a response of a web framework, such as `Json<T>`, cannot be stored: return `Result<T, E>`, and convert it in the handler that calls this function"
 )]
 pub trait ReplayableValue: Serialize + DeserializeOwned {}
 
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> ReplayableValue for T {}
+
+/// A payload whose JSON is compared with that of earlier calls.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be compared with the payload of earlier calls",
+    label = "the fingerprint is a hash of the JSON of this value",
+    note = "write `#[derive(serde::Serialize)]` above the type, or name the parts that count: `fingerprint = (request.amount, &request.currency)`",
+    note = "an extractor of a web framework, such as `Json<T>`, has no JSON of its own: write `fingerprint = json.0`"
+)]
+pub trait FingerprintValue: Serialize {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + ?Sized> FingerprintValue for T {}
 
 /// An error that can be stored as JSON and read again.
 #[diagnostic::on_unimplemented(
