@@ -65,7 +65,7 @@ for mutant in sorted(json.load(sys.stdin), key=place):
 # The tree that is mutated in place: a copy, so that cargo builds only what a mutant changes and the
 # checkout stays as it is.
 copy_sources() {
-    # Without files of an earlier run that no longer exist. Those that remain keep their times, so
+    # Without files of an earlier run that have been removed. Those that remain keep their times, so
     # cargo does not build them again.
     rm -rf "$tree"
     mkdir -p "$tree"

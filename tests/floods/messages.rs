@@ -39,8 +39,12 @@ async fn holds_are_renewed_during_a_flood_of_invalidations() {
     let _alone = alone().await;
     for (first, again, words) in FLOODS.into_iter().chain([("", CHANGE, WAITED)]) {
         let server = server(move |request| {
-            let is_tracking = request.name() == "CLIENT" && request.word(1) == "TRACKING";
-            is_tracking.then_some(Answer::UsualThenFlood(first, again))
+            match (request.name(), request.word(1).as_str()) {
+                ("CLIENT", "TRACKING") => Some(Answer::UsualThenFlood(first, again)),
+                // Otherwise the flood would be the reply to it, and the connection never opened.
+                ("CLIENT", "SETNAME") => Some(Answer::Raw(b"-ERR unknown subcommand\r\n".to_vec())),
+                _ => None,
+            }
         });
         let manager = connect(&server.url()).await.expect("the handshake succeeds");
 
