@@ -166,6 +166,12 @@ pub async fn with_manager<F: Future>(manager: LockManager, future: F) -> F::Outp
     OF_TASK.scope(Some(manager), future).await
 }
 
+/// Passes the manager of the enclosing [`with_manager`] on to a future that is spawned.
+#[cfg(feature = "scheduled")]
+pub(crate) fn in_current_manager<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    OF_TASK.scope(of_task(), future)
+}
+
 /// Passes the locks and the manager of the current call on to a future that is spawned.
 ///
 /// A spawned task does not inherit the locks of the call that spawns it, because it may outlive

@@ -27,7 +27,7 @@ use crate::leader::elections::Elections;
 use crate::lock::Lock;
 use crate::lock_info::LockInfo;
 use crate::options::Options;
-use crate::protocol::command::{Command, Failure, FailureKind, Reply};
+use crate::protocol::command::{Command, Failure, FailureKind, RecordInfo, Reply};
 #[cfg(feature = "scheduled")]
 use crate::scheduled::server_clock::ServerClock;
 use crate::telemetry;
@@ -271,18 +271,22 @@ impl LockManager {
     #[doc(alias = "is_locked")]
     pub async fn inspect(&self, key: impl IntoLockKey) -> Result<Option<LockInfo>> {
         let key = key.into_lock_key(self.namespace())?;
+        let Some(seen) = self.record_of(&key).await? else { return Ok(None) };
         let engine = self.engine();
-        engine.in_own_process(Some(&key))?;
-        match usable(&key, engine.query(key.name(), Command::Inspect).await)? {
-            Reply::Info(sight) => {
-                let Some(sight) = sight else { return Ok(None) };
-                let kept = engine.is_kept(key.name());
-                let owner = match sight.holder {
-                    Some(holder) => self.owner_of(holder, &key).await,
-                    None => None,
-                };
-                Ok(Some(LockInfo::new(sight, owner, engine.tokens.process(), kept)))
-            }
+        let kept = engine.is_kept(key.name());
+        let owner = match seen.holder {
+            Some(holder) => self.owner_of(holder, &key).await,
+            None => None,
+        };
+        Ok(Some(LockInfo::new(seen, owner, engine.tokens.process(), kept)))
+    }
+
+    /// Returns what the server knows of the lock of `key`; `None` if it is free.
+    pub(crate) async fn record_of(&self, key: &LockKey) -> Result<Option<RecordInfo>> {
+        let engine = self.engine();
+        engine.in_own_process(Some(key))?;
+        match usable(key, engine.query(key.name(), Command::Inspect).await)? {
+            Reply::Info(seen) => Ok(seen),
             _ => Ok(None),
         }
     }

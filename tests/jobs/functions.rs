@@ -95,7 +95,28 @@ async fn a_runner_retries_a_function_as_its_attribute_says() {
     runner.run_until(tokio::time::sleep(3_700 * SECOND)).await.expect("it ends");
 
     let attempts = seen(&attempts);
-    assert!(!attempts.is_empty() && attempts.chunks(3).all(|tick| tick == [1, 2, 3]), "{attempts:?}");
+    // A tick near the end may not have been repeated yet.
+    let is_right = |tick: &[u32]| [1, 2, 3].starts_with(tick);
+    assert!(attempts.len() >= 3 && attempts.chunks(3).all(is_right), "{attempts:?}");
+}
+
+#[scheduled(name = "checks", every = "1h", lease = "300ms", manager = locks, tick = tick, guard = lease)]
+async fn checks(locks: LockManager) -> Result<Option<u32>, Error> {
+    if tick.attempt() == 1 {
+        std::thread::sleep(Duration::from_millis(400)); // nothing renews the lease meanwhile
+    }
+    lease.check()?;
+    Ok(Some(tick.attempt()))
+}
+
+#[tokio::test]
+async fn a_body_that_finds_its_lease_lost_runs_again() {
+    let manager = in_memory().await;
+
+    let lost = checks(manager.clone()).await;
+
+    assert!(lost.is_err_and(|error| error.is_lost()));
+    assert_eq!(checks(manager).await.expect("a store"), Some(2), "as after a crash");
 }
 
 /// A service whose job is a method.

@@ -250,7 +250,7 @@ async fn slots_of_a_caller_miss_none() {
 #[tokio::test]
 async fn slots_within_the_min_hold_of_a_run_do_not_start() {
     on_each_store(async |a, b| {
-        let schedule = daily().min_hold(Duration::from_millis(600));
+        let (long, short) = (daily().min_hold(60 * SECOND), daily().min_hold(HOLD));
         let now = SystemTime::now();
         let run = async |manager: &LockManager, millis: u64, schedule: &Schedule| {
             let slot = now + Duration::from_millis(millis);
@@ -258,21 +258,23 @@ async fn slots_within_the_min_hold_of_a_run_do_not_start() {
             manager.job("import").run_slot(slot, schedule, body).await.expect("a store")
         };
 
-        assert_eq!(run(&a, 0, &schedule).await, Some(1));
-        assert_eq!(run(&b, 3, &schedule).await, None, "the same event");
-        tokio::time::sleep(Duration::from_millis(700)).await;
-        assert_eq!(run(&b, 3, &schedule).await, None, "it was skipped");
-        assert_eq!(run(&b, 700, &schedule).await, Some(1));
+        assert_eq!(run(&a, 0, &long).await, Some(1));
+        assert_eq!(run(&b, 3, &long).await, None, "the same event");
+        tokio::time::sleep(HOLD).await;
+        assert_eq!(run(&b, 3, &short).await, None, "it was skipped");
+        assert_eq!(run(&b, 700, &short).await, Some(1));
 
-        let waits = schedule.clone().overlap(Overlap::QueueOne);
-        let started = std::time::Instant::now();
-        assert_eq!(run(&a, 703, &waits).await, Some(1));
-        assert!(started.elapsed() >= Duration::from_millis(500), "{:?}", started.elapsed());
+        assert_eq!(run(&a, 703, &short.clone().overlap(Overlap::QueueOne)).await, Some(1));
+        let runs = a.job("import").history(2).await.expect("a store");
+        let apart = runs[0].started.duration_since(runs[1].started).expect("they are in order");
+        assert!(apart >= HOLD, "{apart:?}");
         assert_eq!(run(&b, 704, &daily()).await, Some(1), "a schedule without a `min_hold`");
         assert_eq!(a.job("import").status().await.expect("a store").expect("it is known").skips, 1);
     })
     .await;
 }
+
+const HOLD: Duration = Duration::from_millis(600);
 
 #[tokio::test]
 async fn a_failed_tick_may_run_again_within_its_min_hold() {

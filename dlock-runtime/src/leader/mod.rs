@@ -164,7 +164,7 @@ impl Leadership {
             if engine.now().since(started) > self.lease.unwrap_or(engine.lease) {
                 pause = FIRST_PAUSE;
             }
-            let has_successor = resigned && matches!(self.manager.inspect(key.clone()).await, Ok(Some(_)));
+            let has_successor = resigned && matches!(self.manager.record_of(&key).await, Ok(Some(_)));
             let time = if has_successor { self.lease.unwrap_or(engine.lease) } else { pause };
             pause = (pause * 2).min(LAST_PAUSE);
             election.sleep_unless_closed(engine, time).await;

@@ -8,6 +8,7 @@ use crate::guard::FencingToken;
 use crate::key::LockKey;
 use crate::leader::elections::Election;
 use crate::manager::LockManager;
+use crate::token::ProcessId;
 
 /// Reports which process leads. Returned by [`Leadership::watch`](crate::Leadership::watch).
 ///
@@ -19,8 +20,8 @@ pub struct LeaderWatch {
     key: Result<LockKey>,
     /// The last report.
     reported: Reported,
-    /// The number of the last term that was seen, whose leader may be another one than now.
-    last_term: Option<FencingToken>,
+    /// The last term that was seen: the ID of its leader, and its number.
+    last_term: Option<(String, FencingToken)>,
 }
 
 /// The last report of a watch.
@@ -52,8 +53,8 @@ impl LeaderWatch {
     /// leader has not begun its term yet, within 300 ms and seven round trips.
     ///
     /// It may miss a term that is shorter than 1 s. If the leader was elected in the last
-    /// milliseconds before the first call, that may return the number of the term before. The next
-    /// call returns the right one.
+    /// milliseconds before the first call, that call may return the number of the term before. The
+    /// next call returns the right one.
     ///
     /// # Errors
     ///
@@ -82,7 +83,9 @@ impl LeaderWatch {
                 checks_of_start += 1;
                 START_INTERVAL
             } else {
-                self.last_term = leader.as_ref().and_then(|leader| leader.term).or(self.last_term);
+                if let Some(CurrentLeader { manager, term: Some(term) }) = &leader {
+                    self.last_term = Some((manager.clone(), *term));
+                }
                 self.reported = reported;
                 return Ok(leader);
             };
@@ -96,11 +99,11 @@ impl LeaderWatch {
     /// Asks which manager holds the lock. Until it has its fencing token, the server knows that of
     /// its predecessor, which is not its term.
     async fn leader(&self, key: &LockKey) -> Result<Option<CurrentLeader>> {
-        let Some(info) = self.manager.inspect(key.clone()).await? else { return Ok(None) };
-        let Some(manager) = info.holder().map(str::to_owned) else { return Ok(None) };
-        let led_before =
-            matches!(&self.reported, Reported::Leader(Some(leader)) if leader.manager == manager);
-        let term = info.fencing_token().filter(|term| led_before || self.last_term != Some(*term));
+        let Some(record) = self.manager.record_of(key).await? else { return Ok(None) };
+        let Some(manager) = record.holder.map(ProcessId::shown) else { return Ok(None) };
+        let term = record.fence.map(FencingToken::new).filter(|term| {
+            self.last_term.as_ref().is_none_or(|(leader, last)| leader == &manager || last != term)
+        });
         Ok(Some(CurrentLeader { manager, term }))
     }
 }

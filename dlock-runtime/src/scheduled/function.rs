@@ -122,7 +122,7 @@ pub(super) fn learn<Fut: Future>(manager: &LockManager, call: impl FnOnce() -> F
         let _ = pin!(call()).poll(&mut Context::from_waker(Waker::noop()));
     });
     let Some(job) = Arc::into_inner(learned).and_then(OnceLock::into_inner) else {
-        let problem = "`add_scheduled` got a closure that does not call a function with `#[scheduled]` before its first await: write `move || nightly_report(db.clone())`, or use `add` with a name and a schedule";
+        let problem = "`add_scheduled` got a closure that does not call a function with `#[scheduled]` before its first await: write `move || nightly_report(db.clone())`, with `#[scheduled]` below other attributes of the function, or use `add` with a name and a schedule";
         return Err(config("jobs", problem));
     };
     let name = job.name;

@@ -1,6 +1,6 @@
 -- The record of a scheduled job. It is a hash:
 --   k first seen  s last slot that started  a its attempt  t its state: R running, D done,
---   F failed, L lost, U not started  b when its last attempt started,
+--   F failed, L lost, U not started  b when its first attempt started,
 --   if its body did and it was not missed before  sk last slot that was skipped
 --   co slot up to which missed ones are counted
 --   o owner of the active run  rs its slot  rq 1 if requested  st started  le end of its lease
@@ -91,7 +91,7 @@ local function end_run(result, message)
       if not r.rr then set('rr', slot) end
     else
       set('t', 'U')
-      set('b', nil)
+      if int('a') == 1 then set('b', nil) end
     end
     return
   end
@@ -203,7 +203,7 @@ local function start(what, attempt)
   set('s', what)
   set('a', attempt)
   set('t', 'R')
-  set('b', kind ~= 'missed' and now or nil)
+  if attempt == 1 then set('b', kind ~= 'missed' and now or nil) end
   if r.w and int('w') <= what then
     if int('w') < what then add('cs', 1) end
     set('w', nil)

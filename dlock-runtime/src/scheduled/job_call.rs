@@ -321,7 +321,11 @@ impl JobExecution {
         let (result, text, value) = match self.lease.run_while_valid(body).await {
             Ok(value) => match (output.failure)(&value) {
                 None => (RunResult::Succeeded, String::new(), value),
-                Some(failure) => (RunResult::Failed, failure, value),
+                Some(failure) => {
+                    // The body may have stopped because a check told it that its lease is lost.
+                    let loss = self.lease.check().err();
+                    (loss.as_ref().map_or(RunResult::Failed, result_of_loss), failure, value)
+                }
             },
             Err(lost) => (result_of_loss(&lost), lost.to_string(), (output.of_error)(lost)),
         };

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::error::{Error, Result};
+use crate::global::in_current_manager;
 use crate::protocol::job::begin::{BeginKind, CrashedRun, SkipReason};
 use crate::protocol::job::job_record::JobRecord;
 use crate::scheduled::catch_up::CatchUp;
@@ -63,7 +64,7 @@ impl JobRunner {
     pub(super) async fn run(self, mut stop: watch::Receiver<bool>) -> Result<()> {
         let this = Arc::new(self);
         let mut tasks = JoinSet::new();
-        tasks.spawn(Arc::clone(&this).on_start(stop.clone()));
+        tasks.spawn(in_current_manager(Arc::clone(&this).on_start(stop.clone())));
         let mut last_tick = this.now();
         let mut next_check = this.now() + this.check_interval();
         loop {
@@ -87,11 +88,11 @@ impl JobRunner {
                 return Err(Error::Shutdown { key: Some(this.call.key.clone()) });
             }
             if event == RunnerEvent::Tick {
-                tasks.spawn(Arc::clone(&this).on_tick(stop.clone()));
+                tasks.spawn(in_current_manager(Arc::clone(&this).on_tick(stop.clone())));
                 // Ticks that passed while this process was frozen are not asked for one by one.
                 last_tick = tick.max(this.last_tick_before_now());
             } else {
-                tasks.spawn(Arc::clone(&this).on_check(stop.clone()));
+                tasks.spawn(in_current_manager(Arc::clone(&this).on_check(stop.clone())));
                 // Ticks do not delay checks, which carry out requests and repeat runs.
                 next_check = this.now() + this.check_interval();
             }

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::config::config;
 use crate::error::Result;
+use crate::global::in_current_manager;
 use crate::manager::LockManager;
 use crate::scheduled::function;
 use crate::scheduled::job_call::JobCall;
@@ -209,7 +210,7 @@ impl Jobs {
         let (stop, is_stopped) = watch::channel(false);
         let mut loops = JoinSet::new();
         for runner in self.checked(&off)? {
-            loops.spawn(runner.run(is_stopped.clone()));
+            loops.spawn(in_current_manager(runner.run(is_stopped.clone())));
         }
         let mut shutdown = pin!(shutdown);
         loop {

@@ -154,15 +154,16 @@ impl Schedule {
     /// Sets how long after the start of a tick no newer tick starts, by the server's clock, however
     /// early its run ends. Default: 0. At most 365 days.
     ///
-    /// A newer tick that is due before is skipped, or waits, as [`overlap`](Self::overlap) says.
+    /// A newer tick that is due within that time is skipped, or waits, as [`overlap`](Self::overlap) says.
     /// The same tick is not delayed: it never starts twice, and a retry may follow at once. Missed
     /// ticks run one after the other without it, and so does the tick after them. So this is for
     /// ticks that should be one: two callers that compute their slots of one event
     /// ([`Job::run_slot`](super::Job::run_slot)) some milliseconds apart, or instants that are too
     /// near each other.
     ///
-    /// For a fixed period, it must end before the next tick, which may start *early*: at most half
-    /// of the period, and otherwise the period minus 10 s. A longer one is [`Error::Config`].
+    /// For a fixed period, it must end before the next tick can start early: it is at most half of a
+    /// period of up to 20 s, and 10 s less than a longer one. A longer `min_hold` is
+    /// [`Error::Config`].
     #[must_use]
     pub fn min_hold(mut self, min_hold: Duration) -> Self {
         self.min_hold = min_hold;

@@ -188,7 +188,8 @@ impl TestLocks {
     /// });
     /// let ran = futures_util::future::try_join_all(each).await?;
     ///
-    /// assert_eq!(ran.iter().flatten().count(), 1);
+    /// // Two, if the test starts within 4 s of the hour: then the tick of a fast clock is the next.
+    /// assert!((1..=2).contains(&ran.iter().flatten().count()));
     /// # Ok(()) } }
     /// # fn main() { #[cfg(feature = "scheduled")] with_scheduled::main().unwrap() }
     /// ```

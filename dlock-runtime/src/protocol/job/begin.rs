@@ -265,7 +265,9 @@ impl JobRecord {
         let counted = self.missed_since();
         self.slot = slot;
         self.attempt = attempt;
-        self.began = (!matches!(request.kind, BeginKind::Missed { .. })).then_some(now);
+        if attempt == 1 {
+            self.began = (!matches!(request.kind, BeginKind::Missed { .. })).then_some(now);
+        }
         self.state = SlotState::Running;
         if let Some(waiting) = self.waiting.take_if(|waiting| *waiting <= slot)
             && waiting < slot

@@ -26,7 +26,7 @@ pub(crate) struct JobRecord {
     pub(crate) attempt: u32,
     /// The state of `slot`.
     pub(crate) state: SlotState,
-    /// When the last attempt of `slot` started; `None` if its body did not, or the slot was missed
+    /// When the first attempt of `slot` started; `None` if its body did not, or the slot was missed
     /// before.
     pub(crate) began: Option<u64>,
     /// The last slot that was skipped. It never starts.
@@ -254,7 +254,9 @@ impl JobRecord {
                 self.request.get_or_insert(run.slot);
             } else {
                 self.state = SlotState::Unstarted;
-                self.began = None;
+                if self.attempt == 1 {
+                    self.began = None;
+                }
             }
             return;
         }

@@ -57,8 +57,8 @@ impl Starts {
             if let Some(newer) = earlier().find(|run| run.slot > grant.slot) {
                 return Err(format!("{grant:?} starts after {newer:?}"));
             }
-            let last =
-                earlier().next_back().filter(|run| run.slot < grant.slot && run.granted <= server_time);
+            let last = earlier().next_back().map(|run| run.slot).filter(|slot| *slot < grant.slot);
+            let last = earlier().find(|run| Some(run.slot) == last && run.granted <= server_time);
             if let Some(last) = last.filter(|last| server_time - last.granted < request.min_hold) {
                 return Err(format!("{grant:?} starts within the `min_hold` of {last:?}"));
             }
