@@ -161,8 +161,8 @@ impl Schedule {
     /// ([`Job::run_slot`](super::Job::run_slot)) some milliseconds apart, or instants that are too
     /// near each other.
     ///
-    /// For a fixed period, it must end before the next tick can start early: it is at most half of a
-    /// period of up to 20 s, and 10 s less than a longer one. A longer `min_hold` is
+    /// For a fixed period, it must end before the next tick can start early: it is at most half of
+    /// a period of up to 20 s, and 10 s less than a longer one. A longer `min_hold` is
     /// [`Error::Config`].
     #[must_use]
     pub fn min_hold(mut self, min_hold: Duration) -> Self {
