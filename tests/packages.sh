@@ -24,6 +24,11 @@ for package in dlock-calendar dlock-macros dlock-runtime dlock-cli; do
     echo "$package: $(wc -l <<<"$files") files"
 done
 
+# cargo keeps the unpacked packages of the last run under the same names and versions.
+for cache in "${CARGO_HOME:-${HOME:-}/.cargo}"/registry/{src,cache}/*/dlock-{calendar,macros,runtime,cli}-[0-9]*; do
+    rm -rf "$cache"
+done
+
 # Builds each package from its files alone, against the packages before it.
 if output=$(cargo publish --workspace --dry-run --allow-dirty 2>&1); then
     grep -E 'Packaged|warning: aborting upload' <<<"$output"

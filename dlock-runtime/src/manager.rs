@@ -292,7 +292,7 @@ impl LockManager {
     }
 
     /// Returns the owner of the manager that holds the lock of `key`, if it can be found.
-    async fn owner_of(&self, holder: ProcessId, key: &LockKey) -> Option<String> {
+    pub(crate) async fn owner_of(&self, holder: ProcessId, key: &LockKey) -> Option<String> {
         let engine = self.engine();
         if holder == engine.tokens.process() {
             return Some(self.owner().to_owned());

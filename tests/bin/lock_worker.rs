@@ -65,7 +65,9 @@ impl Worker {
             ["resign", name] => {
                 tell("resigned", name, self.manager.leader(name).resign().await.map(|()| String::new()));
             }
-            ["timer", name, ticks] => self.timer(name, ticks.parse().expect("a number")).await,
+            ["timer", name, jobs, ticks] => {
+                self.timer(name, jobs.parse().expect("a number"), ticks.parse().expect("a number")).await;
+            }
             ["runner", name, lease, on_crash] => self.runner(name, millis(lease), on_crash).await,
             ["shutdown", limit] => {
                 self.manager.shutdown(millis(limit)).await;
@@ -133,26 +135,31 @@ impl Worker {
 
     /// Calls a job with a body of 1 ms at each second of this process's wall clock, and so often
     /// tries to lock a key of the same name for 1 ms.
-    async fn timer(&self, name: &str, ticks: u64) {
-        let schedule = Schedule::every(Duration::from_secs(1)).expect("a valid period");
-        let job = self.manager.job(name);
+    async fn timer(&self, name: &str, jobs: u64, ticks: u64) {
         for _ in 0..ticks {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             tokio::time::sleep(Duration::from_millis(1_000 - u64::from(now.subsec_millis()))).await;
-            let body = async |tick: Tick| {
-                say("started", name, &tick.slot().to_string());
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                Ok::<_, Error>(())
-            };
-            if let Err(error) = job.run(&schedule, body).await {
-                fail(name, &error, "");
-            }
-            if let Ok(Some(_guard)) = self.manager.lock(name).try_acquire().await {
-                say("locked", name, "");
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            let at_once = (0..jobs).map(|job| self.call_of_timer(name, job));
+            futures_util::future::join_all(at_once).await;
         }
         say("stopped", name, "");
+    }
+
+    /// Calls one job, and tries to acquire a lock, both with a body of 1 ms.
+    async fn call_of_timer(&self, name: &str, job: u64) {
+        let (own, schedule) = (format!("{name}-{job}"), Schedule::every(Duration::from_secs(1)));
+        let body = async |tick: Tick| {
+            say("started", name, &format!("{job} {}", tick.slot()));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Ok::<_, Error>(())
+        };
+        if let Err(error) = self.manager.job(&own).run(&schedule.expect("a valid period"), body).await {
+            fail(name, &error, "");
+        }
+        if let Ok(Some(_guard)) = self.manager.lock(&own).try_acquire().await {
+            say("locked", name, "");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Runs a job every 60 s, and at the slot of this minute at once, with a body that never ends

@@ -17,6 +17,7 @@ mod operators;
 mod overlaps;
 mod rules;
 mod runner;
+mod timers;
 
 use std::time::{Duration, SystemTime};
 

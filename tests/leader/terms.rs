@@ -49,6 +49,7 @@ async fn assert_reports(watch: &mut LeaderWatch, manager: &LockManager, term: u6
     let leader = report(watch).await.expect("one leads");
     let number = leader.term.map(FencingToken::get);
     assert_eq!((leader.manager, number), (manager.id(), Some(term)));
+    assert_eq!(leader.owner.as_deref(), Some(manager.owner()));
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use crate::token::ProcessId;
 /// Reports which process leads. Returned by [`Leadership::watch`](crate::Leadership::watch).
 ///
 /// It checks the lock once per second, which costs one round trip, and immediately when a term of
-/// this process starts or ends.
+/// this process starts or ends. A report about another process costs another one, for its owner.
 #[derive(Debug)]
 pub struct LeaderWatch {
     manager: LockManager,
@@ -38,6 +38,9 @@ enum Reported {
 pub struct CurrentLeader {
     /// The [ID](LockManager::id) of the manager that leads.
     pub manager: String,
+    /// The [owner](crate::Builder::owner) of that manager, such as `web-1:4242`, if it can be found:
+    /// see [`LockInfo::owner`](crate::LockInfo::owner).
+    pub owner: Option<String>,
     /// The [number](crate::Term::number) of its term. `None` if it is not known: the leader has not
     /// begun its term after 300 ms, or the servers of a quorum disagree, since one is down.
     pub term: Option<FencingToken>,
@@ -74,7 +77,7 @@ impl LeaderWatch {
                 return Err(Error::Shutdown { key: Some(key) });
             }
             changes.borrow_and_update();
-            let leader = self.leader(&key).await?;
+            let (process, leader) = self.leader(&key).await?.unzip();
             let is_starting = leader.as_ref().is_some_and(|leader| leader.term.is_none());
             let reported = Reported::Leader(leader.clone());
             let interval = if self.reported == reported {
@@ -83,11 +86,17 @@ impl LeaderWatch {
                 checks_of_start += 1;
                 START_INTERVAL
             } else {
-                if let Some(CurrentLeader { manager, term: Some(term) }) = &leader {
-                    self.last_term = Some((manager.clone(), *term));
+                let Some((process, leader)) = process.zip(leader) else {
+                    self.reported = reported;
+                    return Ok(None);
+                };
+                // Before the report is noted: if this future is dropped, the next call reports it.
+                let owner = self.manager.owner_of(process, &key).await;
+                if let Some(term) = leader.term {
+                    self.last_term = Some((leader.manager.clone(), term));
                 }
                 self.reported = reported;
-                return Ok(leader);
+                return Ok(Some(CurrentLeader { owner, ..leader }));
             };
             tokio::select! {
                 _ = changes.changed() => {}
@@ -98,13 +107,14 @@ impl LeaderWatch {
 
     /// Asks which manager holds the lock. Until it has its fencing token, the server knows that of
     /// its predecessor, which is not its term.
-    async fn leader(&self, key: &LockKey) -> Result<Option<CurrentLeader>> {
+    async fn leader(&self, key: &LockKey) -> Result<Option<(ProcessId, CurrentLeader)>> {
         let Some(record) = self.manager.record_of(key).await? else { return Ok(None) };
-        let Some(manager) = record.holder.map(ProcessId::shown) else { return Ok(None) };
+        let Some(process) = record.holder else { return Ok(None) };
+        let manager = process.shown();
         let term = record.fence.map(FencingToken::new).filter(|term| {
             self.last_term.as_ref().is_none_or(|(leader, last)| leader == &manager || last != term)
         });
-        Ok(Some(CurrentLeader { manager, term }))
+        Ok(Some((process, CurrentLeader { manager, owner: None, term })))
     }
 }
 
