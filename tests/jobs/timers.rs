@@ -45,7 +45,7 @@ async fn a_cron_library_in_each_replica_runs_each_tick_once() {
     let mut replicas = Vec::new();
     for _ in 0..2 {
         let locks = LockManager::connect(&server.url()).await.expect("the server takes managers");
-        let mut replica = JobScheduler::new().await.expect("it needs no store");
+        let replica = JobScheduler::new().await.expect("it needs no store");
         let log = Arc::clone(&log);
         let job = Job::new_async("* * * * * *", move |_, _| Box::pin(call(locks.clone(), Arc::clone(&log))));
         replica.add(job.expect("a valid expression")).await.expect("it is new");
