@@ -24,7 +24,8 @@ for package in dlock-calendar dlock-macros dlock-runtime dlock-cli; do
     echo "$package: $(wc -l <<<"$files") files"
 done
 
-# cargo keeps the unpacked packages of the last run under the same names and versions.
+# cargo keeps what it unpacked and built in the last run, under the same names and versions.
+rm -rf "${CARGO_TARGET_DIR:-target}/package"
 for cache in "${CARGO_HOME:-${HOME:-}/.cargo}"/registry/{src,cache}/*/dlock-{calendar,macros,runtime,cli}-[0-9]*; do
     rm -rf "$cache"
 done

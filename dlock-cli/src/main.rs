@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         Ok(task) => task,
         Err(problem) => return failed(&format!("{problem}; see `dlock --help`")),
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.to_string()),
     };
