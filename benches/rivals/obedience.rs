@@ -84,7 +84,7 @@ fn aws_lambda_powertools() {
     calls_match_the_list("aws-lambda-powertools", Duplicates::AreRefused);
 }
 
-/// What duplicates do while the first call of a library runs.
+/// The behavior of duplicates while the first call of a library runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Duplicates {
     Run,

@@ -78,7 +78,7 @@ impl Worker {
                 charge(&file, &format!("body {key_of_body}"));
                 beat(&file, &key_of_body, record.attempt());
                 let mut finished = pin!(end.notified());
-                // The test may freeze this process from here on. What it writes in this poll would
+                // The test may freeze this process from here on. A line written in this poll would
                 // look like a late poll.
                 say("entered", &key_of_body, &record.attempt().to_string());
                 loop {

@@ -12,7 +12,7 @@ use super::processes::WORKER;
 const LEASE_MS: u64 = 200;
 const LEASE: std::time::Duration = std::time::Duration::from_millis(LEASE_MS);
 
-/// What happens while a body runs.
+/// A fault while a body runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// Its process is killed.

@@ -1,4 +1,4 @@
-//! The SQL of the guide's section "With your own database", run as it stands there.
+//! Runs the SQL of the guide's section "With your own database" unchanged.
 
 use std::process::{Command, Stdio};
 

@@ -7,9 +7,7 @@ use dlock_runtime::{Error, LockManager, LossCause};
 use dlock_tests::within;
 
 use super::rules::record_of;
-use super::{LONG, every, redis, run};
-
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+use super::{LONG, LONG_PERIOD, every, redis, run};
 
 #[tokio::test]
 async fn no_job_is_the_record_of_another() {
@@ -17,7 +15,7 @@ async fn no_job_is_the_record_of_another() {
     let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
     let names = ["a", "a:runs", "a:job", "job:a", "a#", "leader:a", "a##"];
     for name in names {
-        match manager.job(name).run(&every(DAY), async |_| Ok::<_, Error>(())).await {
+        match manager.job(name).run(&every(LONG_PERIOD), async |_| Ok::<_, Error>(())).await {
             Ok(ran) => assert_eq!(ran, Some(()), "{name} has run before"),
             Err(error) => {
                 assert!(name.contains("##") && matches!(error, Error::InvalidKey { .. }), "{error}");
@@ -37,7 +35,7 @@ async fn no_job_is_the_record_of_another() {
 async fn a_body_whose_record_is_taken_over_stops() {
     let server = redis();
     let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
-    let (job, schedule) = (manager.job("report"), every(DAY).lease(Duration::from_secs(1)));
+    let (job, schedule) = (manager.job("report"), every(LONG_PERIOD).lease(Duration::from_secs(1)));
 
     let forged = async |_| -> Result<(), Error> {
         server.call(&["HSET", &record_of(&server), "o", "0000000000000000"]);
@@ -53,14 +51,14 @@ async fn a_body_whose_record_is_taken_over_stops() {
 async fn a_huge_record_is_not_copied() {
     let server = redis();
     let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
-    assert!(run(&manager, "report", &every(DAY)).await.is_some());
+    assert!(run(&manager, "report", &every(LONG_PERIOD)).await.is_some());
     let record = record_of(&server);
     let many = "for n = 1, 200 do redis.call('HSET', KEYS[1], 'x' .. n, '') end";
     for huge in ["redis.call('HSET', KEYS[1], 'sp', string.rep('x', 2^23))", many] {
         server.call(&["EVAL", huge, "1", &record]);
 
         let job = manager.job("report");
-        let refused = job.run(&every(DAY), async |_| Ok::<_, Error>(())).await;
+        let refused = job.run(&every(LONG_PERIOD), async |_| Ok::<_, Error>(())).await;
         assert!(matches!(refused, Err(Error::WrongKind { .. })), "{refused:?}");
         assert!(matches!(job.history(1).await, Err(Error::WrongKind { .. })));
         assert!(matches!(job.pause().await, Err(Error::WrongKind { .. })));

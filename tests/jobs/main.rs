@@ -28,6 +28,8 @@ use dlock_tests::acl::{WITH_JOBS, documented_besides};
 
 const LONG: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
+/// A period whose end almost no test can meet.
+const LONG_PERIOD: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// Returns the number of ticks of a test that is longer in the long form.
 fn ticks_of_a_run(short: u64) -> u64 {

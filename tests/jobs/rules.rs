@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime};
 use dlock_runtime::__private::JobEvents;
 use dlock_runtime::scheduled::{FailedRun, Overlap, RunOutcome, Schedule, Tick};
 use dlock_runtime::{Error, LockManager};
+use dlock_tests::dice::Dice;
 use dlock_tests::resp::Reply;
 use dlock_tests::{Proxy, RedisServer, until};
 use tokio::sync::Notify;
 
-use super::{SECOND, every, in_memory, redis, run};
+use super::{LONG_PERIOD, SECOND, every, in_memory, redis, run};
 
-/// A period of which no test sees the end.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Two managers of one store, over memory and over Redis.
@@ -40,29 +40,13 @@ async fn the_script_follows_the_rules() {
         let (rule, script) = (JobEvents::new(&memory, &key, began), JobEvents::new(&over_redis, &key, began));
         let mut history = Vec::new();
         for number in 0..REQUESTS {
-            let choice = mix(record << 32 | number);
+            let choice = Dice::new(record << 32 | number).roll();
             history.push(rule.apply(choice).await);
             let replied = script.apply(choice).await;
             assert_eq!(Some(&replied), history.last(), "record {record}: {history:#?}");
         }
     }
-    assert_eq!(server.call(&["EVAL", NO_TIME_TO_LIVE, "0"]).integer(), Some(0));
-}
-
-/// Counts keys that have no time to live.
-const NO_TIME_TO_LIVE: &str = "
-    local count = 0
-    for _, key in ipairs(redis.call('KEYS', '*')) do
-      if redis.call('PTTL', key) < 0 then count = count + 1 end
-    end
-    return count";
-
-/// Returns a pseudorandom number (splitmix64; Steele, Lea, and Flood, OOPSLA 2014).
-fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    assert_eq!(server.keys_without_expiry(), 0);
 }
 
 /// A slot that started early keeps its start through a reset, although it is ahead.
@@ -73,7 +57,7 @@ async fn a_reset_keeps_a_slot_that_started_early() {
         let run = async |manager: &LockManager| {
             manager
                 .job("import")
-                .run_slot(slot, &daily(), async |_| Ok::<_, Error>(()))
+                .run_slot(slot, &rare(), async |_| Ok::<_, Error>(()))
                 .await
                 .expect("a store")
         };
@@ -85,21 +69,21 @@ async fn a_reset_keeps_a_slot_that_started_early() {
     .await;
 }
 
-/// Returns the schedule of a day that does not end soon.
-fn daily() -> Schedule {
-    every(DAY)
+/// Returns a schedule whose tick does not end soon.
+fn rare() -> Schedule {
+    every(LONG_PERIOD)
 }
 
 #[tokio::test]
 async fn one_call_of_a_tick_runs_it() {
     on_each_store(async |a, b| {
-        let first = run(&a, "report", &daily()).await.expect("it runs");
+        let first = run(&a, "report", &rare()).await.expect("it runs");
 
         assert_eq!((first.attempt(), first.missed(), first.is_requested()), (1, 0, false));
         assert!(first.due() <= SystemTime::now() + Duration::from_secs(10));
-        assert_eq!(run(&a, "report", &daily()).await, None);
-        assert_eq!(run(&b, "report", &daily()).await, None);
-        assert!(run(&b, "another report", &daily()).await.is_some());
+        assert_eq!(run(&a, "report", &rare()).await, None);
+        assert_eq!(run(&b, "report", &rare()).await, None);
+        assert!(run(&b, "another report", &rare()).await.is_some());
     })
     .await;
 }
@@ -107,7 +91,7 @@ async fn one_call_of_a_tick_runs_it() {
 #[tokio::test]
 async fn calls_at_once_run_a_tick_once() {
     on_each_store(async |a, b| {
-        let (schedule, calls) = (daily(), 0..20);
+        let (schedule, calls) = (rare(), 0..20);
         let each = calls.map(|call| run(if call % 2 == 0 { &a } else { &b }, "report", &schedule));
 
         let ran = futures_util::future::join_all(each).await.into_iter().flatten().count();
@@ -120,7 +104,7 @@ async fn calls_at_once_run_a_tick_once() {
 #[tokio::test]
 async fn a_failed_tick_runs_again_as_often_as_allowed() {
     on_each_store(async |a, b| {
-        let schedule = daily().on_error(FailedRun::Retry(2));
+        let schedule = rare().on_error(FailedRun::Retry(2));
         let fail = async |manager: &LockManager| {
             let body = async |_| Err::<(), _>(Error::from(invalid()));
             manager.job("report").run(&schedule, body).await
@@ -146,7 +130,7 @@ fn invalid() -> dlock_runtime::InvalidKey {
 async fn the_last_error_is_kept_up_to_512_bytes() {
     on_each_store(async |a, b| {
         let body = async |_| Err::<(), Text>(Text("€|é".repeat(200)));
-        assert!(a.job("report").run(&daily(), body).await.is_err());
+        assert!(a.job("report").run(&rare(), body).await.is_err());
 
         let last = b.job("report").last_run().await.expect("a store").expect("it ran");
 
@@ -175,7 +159,7 @@ impl std::fmt::Display for Text {
 async fn a_dropped_call_has_failed() {
     on_each_store(async |a, b| {
         let job = a.job("report");
-        let schedule = daily();
+        let schedule = rare();
         let entered = Notify::new();
         let body = async |_| -> Result<(), Error> {
             entered.notify_one();
@@ -200,7 +184,7 @@ async fn slots_of_a_caller_only_increase() {
     on_each_store(async |a, _| {
         let run = async |seconds: u64| {
             let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-            a.job("import").run_slot(slot, &daily(), async |tick| Ok::<_, Error>(tick.slot())).await
+            a.job("import").run_slot(slot, &rare(), async |tick| Ok::<_, Error>(tick.slot())).await
         };
 
         assert_eq!(run(100).await.expect("a store"), Some(100_000));
@@ -217,12 +201,12 @@ async fn a_tick_costs_one_round_trip_elsewhere_and_two_here() {
     let connect = async || LockManager::connect(&server.url()).await.expect("the server takes managers");
     let (a, b) = (connect().await, connect().await);
     let scripts = || server.command_count("eval") + server.command_count("evalsha");
-    assert!(run(&a, "warm up", &daily()).await.is_some() && run(&b, "warm up", &daily()).await.is_none());
+    assert!(run(&a, "warm up", &rare()).await.is_some() && run(&b, "warm up", &rare()).await.is_none());
 
     let before = scripts();
-    assert!(run(&a, "report", &daily()).await.is_some());
+    assert!(run(&a, "report", &rare()).await.is_some());
     let here = scripts() - before;
-    assert!(run(&b, "report", &daily()).await.is_none());
+    assert!(run(&b, "report", &rare()).await.is_none());
     let elsewhere = scripts() - before - here;
 
     assert_eq!((here, elsewhere), (2, 1));
@@ -250,7 +234,7 @@ async fn slots_of_a_caller_miss_none() {
 #[tokio::test]
 async fn slots_within_the_min_hold_of_a_run_do_not_start() {
     on_each_store(async |a, b| {
-        let (long, short) = (daily().min_hold(60 * SECOND), daily().min_hold(HOLD));
+        let (long, short) = (rare().min_hold(60 * SECOND), rare().min_hold(HOLD));
         let now = SystemTime::now();
         let run = async |manager: &LockManager, millis: u64, schedule: &Schedule| {
             let slot = now + Duration::from_millis(millis);
@@ -268,7 +252,7 @@ async fn slots_within_the_min_hold_of_a_run_do_not_start() {
         let runs = a.job("import").history(2).await.expect("a store");
         let apart = runs[0].started.duration_since(runs[1].started).expect("they are in order");
         assert!(apart >= HOLD, "{apart:?}");
-        assert_eq!(run(&b, 704, &daily()).await, Some(1), "a schedule without a `min_hold`");
+        assert_eq!(run(&b, 704, &rare()).await, Some(1), "a schedule without a `min_hold`");
         assert_eq!(a.job("import").status().await.expect("a store").expect("it is known").skips, 1);
     })
     .await;
@@ -279,7 +263,7 @@ const HOLD: Duration = Duration::from_millis(600);
 #[tokio::test]
 async fn a_failed_tick_may_run_again_within_its_min_hold() {
     on_each_store(async |a, _| {
-        let schedule = daily().min_hold(60 * SECOND).on_error(FailedRun::Retry(1));
+        let schedule = rare().min_hold(60 * SECOND).on_error(FailedRun::Retry(1));
         let failed = a.job("report").run(&schedule, async |_| Err::<(), _>(Error::from(invalid()))).await;
 
         assert!(failed.is_err());
@@ -295,7 +279,7 @@ async fn an_unknown_job_cannot_be_requested() {
         assert!(matches!(job.run_now().await, Err(Error::UnknownJob { .. })));
         assert_eq!(job.status().await.expect("a store"), None, "it creates no record");
 
-        assert!(run(&b, "report", &daily()).await.is_some());
+        assert!(run(&b, "report", &rare()).await.is_some());
         job.run_now().await.expect("it is known");
         assert!(job.status().await.expect("a store").expect("it is known").is_requested);
     })
@@ -340,7 +324,7 @@ async fn the_script_gives_up_a_tick_that_crashes_again() {
     let server = redis();
     let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
     let attempt = async || {
-        let ran = run(&manager, "report", &daily()).await.map(|tick| tick.attempt());
+        let ran = run(&manager, "report", &rare()).await.map(|tick| tick.attempt());
         server.call(&["HSET", &record_of(&server), "t", "L"]);
         ran
     };
@@ -352,7 +336,7 @@ async fn the_script_gives_up_a_tick_that_crashes_again() {
 async fn a_body_whose_lease_expires_is_lost_and_runs_again() {
     let server = redis();
     let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
-    let (job, schedule) = (manager.job("report"), daily().lease(Duration::from_millis(300)));
+    let (job, schedule) = (manager.job("report"), rare().lease(Duration::from_millis(300)));
     let silent = async |_| -> Result<(), Error> {
         server.pause();
         std::future::pending().await
@@ -378,8 +362,8 @@ async fn a_call_that_is_dropped_after_its_body_has_succeeded() {
         LockManager::connect(&proxy.url()).await.expect("the server takes managers"),
         LockManager::connect(&server.url()).await.expect("the server takes managers"),
     );
-    let (job, schedule) = (a.job("report"), daily().on_error(FailedRun::Retry(3)));
-    run(&a, "warm up", &daily()).await.expect("it runs"); // it sends the text of the script
+    let (job, schedule) = (a.job("report"), rare().on_error(FailedRun::Retry(3)));
+    run(&a, "warm up", &rare()).await.expect("it runs"); // it sends the text of the script
     let reported = proxy.on_request(b"finish");
     let body = async |_| {
         proxy.drop_next_requests(1);

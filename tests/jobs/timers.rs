@@ -10,7 +10,7 @@ use tokio_cron_scheduler::{Job, JobScheduler};
 
 use super::{SECOND, redis};
 
-/// What the replicas of a test have done.
+/// The calls and ticks of the replicas of a test.
 #[derive(Default)]
 struct Log {
     calls: AtomicU32,

@@ -266,6 +266,22 @@ impl RedisServer {
         version.and_then(|version| version.split('.').next()?.parse().ok()).expect("a server has a version")
     }
 
+    /// Returns the number of keys that have no time to live.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not reply.
+    #[must_use]
+    pub fn keys_without_expiry(&self) -> i64 {
+        const COUNT: &str = "
+            local count = 0
+            for _, key in ipairs(redis.call('KEYS', '*')) do
+              if redis.call('PTTL', key) < 0 then count = count + 1 end
+            end
+            return count";
+        self.call(&["EVAL", COUNT, "0"]).integer().expect("a count")
+    }
+
     /// Returns how often the server has run the command `name` (`set`, `evalsha`), including calls
     /// by scripts.
     ///

@@ -61,7 +61,7 @@ pub(crate) fn retry(value: Expr) -> syn::Result<Expr> {
     ))
 }
 
-/// What a new user writes for retries without a limit. None is a likely name of a variable.
+/// Words that new users write for retries without a limit. None is a likely name of a variable.
 const WITHOUT_END: [&str; 4] = ["infinite", "infinity", "forever", "unlimited"];
 
 /// Parses `on_contended`.

@@ -1,4 +1,4 @@
-//! What events leave to do once nothing is locked: tasks to wake, replies to deliver.
+//! The effects of events that run once nothing is locked: tasks to wake, replies to deliver.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;

@@ -122,7 +122,7 @@ impl MemoryStore {
         memory
     }
 
-    /// Runs one command. What it reports to managers is added to `notices`.
+    /// Runs one command. Its reports to managers are added to `notices`.
     fn run(
         &self,
         request: &Request,
@@ -265,7 +265,7 @@ impl ConnectedManager {
     }
 }
 
-/// What a command reports to managers.
+/// The reports of a command to managers.
 #[derive(Debug, Default)]
 struct MemoryNotices {
     /// Inline for the usual case, in which a release grants the lock to one waiter.

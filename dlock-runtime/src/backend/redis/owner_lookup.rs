@@ -16,7 +16,7 @@ use crate::token::ProcessId;
 /// The server compares the names of all its channels, also those of other clients.
 #[derive(Debug)]
 pub(crate) struct OwnerLookup {
-    /// What precedes the owner in the channel's name.
+    /// The part of the channel's name before the owner.
     before: String,
     /// The pattern of the channel's name. It begins like the name, so that comparing another name
     /// ends at its first characters.

@@ -1,4 +1,4 @@
-//! What an error reply of a server means, by its code and its text.
+//! The meaning of an error reply of a server, by its code and its text.
 
 use redis::{ServerError, Value};
 
