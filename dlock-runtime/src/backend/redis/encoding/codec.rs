@@ -5,9 +5,9 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, ServerError, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::scripts::{Loaded, Script};
-use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
-use crate::backend::redis::namespaces::Namespaces;
+use crate::backend::redis::encoding::ScriptParameters;
+use crate::backend::redis::encoding::scripts::{Script, ScriptSources};
+use crate::backend::redis::namespaces::Namespace;
 use crate::backend::redis::transport::error_kind::{forbids, has_code};
 use crate::backend::redis::transport::redacted::{Redacted, printable};
 use crate::bounds::{LAST_FENCE, LONGEST_VALUE};
@@ -16,20 +16,17 @@ use crate::protocol::command::{Command, EnqueueMode, Failure, FailureKind, Recor
 use crate::protocol::foreign_clients::FleetHold;
 use crate::token::Token;
 
-/// Adds a request to a pipeline: as `EVALSHA` if the scripts are `loaded`, otherwise as `EVAL`.
-///
-/// `extra` is an additional action of the script. `write` writes the key whenever the reply is
-/// [`Reply::Owner`]; `read` reads the key last.
+/// Adds a request to a pipeline. `channels` returns the prefix of the channels on which the
+/// `scripts` publish.
 pub(crate) fn encode(
-    encoding: LockEncoding,
+    scripts: &ScriptSources,
+    channels: fn(&Namespace) -> &str,
     request: &Request,
-    namespaces: &Namespaces,
-    times: ScriptTimes,
-    loaded: Option<&Loaded>,
-    extra: Option<&str>,
+    parameters: &ScriptParameters<'_>,
     pipeline: &mut Pipeline,
 ) {
     let Request { key, token, command, .. } = request;
+    let times = parameters.times;
     let token = token.written();
     let (script, keys) = match command {
         Command::Acquire { lease } => {
@@ -61,15 +58,14 @@ pub(crate) fn encode(
         Command::Fence | Command::RaiseFence { .. } => (Script::Fence, 2),
         Command::Inspect => (Script::Inspect, 2),
     };
-    let mut call = script.call(encoding, loaded);
+    let mut call = script.call(scripts, parameters.loaded);
     call.arg(keys).arg(&**key);
     if let Command::Fence | Command::RaiseFence { .. } | Command::Inspect = command {
         call.arg(counter(key));
     }
     call.arg(&token[..]);
     if publishes(*command) {
-        let namespace = namespaces.of_key(key);
-        call.arg(if encoding == LockEncoding::Plain { namespace.releases() } else { namespace.grants() });
+        call.arg(channels(&parameters.namespaces.of_key(key)));
     }
     match command {
         Command::Acquire { .. }
@@ -106,7 +102,7 @@ pub(crate) fn encode(
             call.arg(millis(times.fence_ttl)).arg(*fence);
         }
     }
-    if let Some(extra) = extra {
+    if let Some(extra) = parameters.extra {
         call.arg(extra);
     }
     pipeline.add_command(call);

@@ -5,8 +5,6 @@
 
 use redis::Cmd;
 
-use crate::backend::redis::encoding::LockEncoding;
-
 /// A script, by its position among those of an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
@@ -28,8 +26,11 @@ macro_rules! source {
     };
 }
 
+/// The scripts of an encoding, in the order of [`Script`].
+pub(crate) type ScriptSources = [&'static str; Script::COUNT];
+
 /// The scripts of the native encoding.
-pub(crate) const NATIVE: [&str; Script::COUNT] = [
+pub(crate) static NATIVE: ScriptSources = [
     source!("extend_ttl.lua", "enqueue.lua"),
     source!("extend_ttl.lua", "renew.lua"),
     source!("set_ttl.lua"),
@@ -54,7 +55,7 @@ macro_rules! plain {
 }
 
 /// The scripts of the plain encoding. Those that only check the holder are the native ones.
-pub(crate) const PLAIN: [&str; Script::COUNT] = [
+pub(crate) static PLAIN: ScriptSources = [
     include_str!("scripts/plain/peek.lua"),
     source!("extend_ttl.lua", "renew.lua"),
     source!("set_ttl.lua"),
@@ -74,7 +75,7 @@ macro_rules! redisson {
 }
 
 /// The scripts of Redisson's encoding.
-pub(crate) const REDISSON: [&str; Script::COUNT] = [
+pub(crate) static REDISSON: ScriptSources = [
     redisson!("acquire.lua"),
     concat!(
         include_str!("scripts/redisson/lib.lua"),
@@ -101,18 +102,18 @@ impl Script {
 
     /// Starts a call: as `EVALSHA` if the scripts are `loaded`, otherwise as `EVAL`. The number of
     /// keys follows.
-    pub(crate) fn call(self, encoding: LockEncoding, loaded: Option<&Loaded>) -> Cmd {
+    pub(crate) fn call(self, sources: &ScriptSources, loaded: Option<&Loaded>) -> Cmd {
         let mut call = Cmd::with_capacity(8, LONG_CALL);
         match loaded {
             Some(loaded) => call.arg("EVALSHA").arg(loaded.name(self)),
-            None => call.arg("EVAL").arg(self.source(encoding)),
+            None => call.arg("EVAL").arg(self.source(sources)),
         };
         call
     }
 
-    /// Returns the source of this script in an encoding.
-    pub(crate) const fn source(self, encoding: LockEncoding) -> &'static str {
-        encoding.sources()[self as usize]
+    /// Returns the source of this script among those of an encoding.
+    pub(crate) const fn source(self, sources: &ScriptSources) -> &'static str {
+        sources[self as usize]
     }
 }
 
@@ -138,27 +139,22 @@ const LONG_CALL: usize = 256;
 mod tests {
     use super::*;
     use crate::bounds::{LAST_FENCE, LAST_FENCE_OF_REDISSON, LONGEST_VALUE};
-    use crate::layout::Publish;
     use crate::token::{PREFIX, ProcessId, Token};
 
     #[test]
     fn the_scripts_match_the_format_of_tokens() {
         assert!(
             Script::Release
-                .source(LockEncoding::Native)
+                .source(&NATIVE)
                 .contains(&format!("redis.sha1hex(string.sub(token, 1, {}))", ProcessId::TOKEN_PREFIX))
         );
         let (token, full) = (Token::WIDTH, LONGEST_VALUE);
         for words in [format!("#value <= {full}"), format!("#value < {full}"), format!("'0', '{full}'")] {
-            assert!(Script::Enqueue.source(LockEncoding::Native).contains(&words), "{words}");
+            assert!(Script::Enqueue.source(&NATIVE).contains(&words), "{words}");
         }
-        let plain = Script::Release.source(LockEncoding::Plain);
+        let plain = Script::Release.source(&PLAIN);
         assert!(plain.contains(&format!("'0', '{token}'")), "{plain}");
-        assert!(
-            Script::Enqueue
-                .source(LockEncoding::Native)
-                .contains(&format!("string.sub(value, 1, {})", PREFIX.len()))
-        );
+        assert!(Script::Enqueue.source(&NATIVE).contains(&format!("string.sub(value, 1, {})", PREFIX.len())));
     }
 
     #[test]
@@ -171,12 +167,8 @@ mod tests {
 
     #[test]
     fn the_scripts_match_the_last_fencing_token() {
-        let last = |encoding| Script::Fence.source(encoding);
-        assert!(last(LockEncoding::Native).contains(&format!("fence > {LAST_FENCE}")));
-        assert!(
-            last(LockEncoding::Redisson(Publish::Auto))
-                .contains(&format!("text > '{LAST_FENCE_OF_REDISSON}'"))
-        );
+        assert!(Script::Fence.source(&NATIVE).contains(&format!("fence > {LAST_FENCE}")));
+        assert!(Script::Fence.source(&REDISSON).contains(&format!("text > '{LAST_FENCE_OF_REDISSON}'")));
     }
 
     #[test]

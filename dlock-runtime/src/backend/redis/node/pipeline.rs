@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 use redis::{RedisResult, Value};
 
 use crate::backend::Request;
+use crate::backend::redis::encoding::ScriptParameters;
 use crate::backend::redis::encoding::codec;
 use crate::backend::redis::encoding::store_call;
 use crate::backend::redis::node::Node;
@@ -127,26 +128,27 @@ impl PipelineBatch {
     pub(crate) fn start(&self, timeout_source: TimeoutSource) -> PendingReplies {
         let loaded =
             self.connection.scripts.as_ref().filter(|_| !self.as_text && !self.connection.lacks_evalsha());
-        let besides = |request: &Request| match self.kind {
+        let extra = |request: &Request| match self.kind {
             ConnectionKind::ReplicaAcks if request.command.grants_ownership() => Some("write"),
             ConnectionKind::Commands | ConnectionKind::ReplicaAcks => None,
             ConnectionKind::Tracking(_) => Some("read"),
         };
+        let (encoding, times) = (self.node.encoding(), self.node.script_times);
+        let namespaces = &self.node.shared.namespaces;
         let mut pipeline =
             redis::Pipeline::with_capacity(self.requests.len() * self.replies_per_request() + 1);
         for request in &self.requests {
             if self.route_history.asking {
                 pipeline.cmd("ASKING");
             }
-            let (layout, times) = (self.node.layout(), self.node.script_times);
-            let namespaces = &self.node.shared.namespaces;
             if let Some(call) = &request.call {
                 let is_known = loaded.is_some() && self.connection.has_script(call.script());
                 store_call::encode(&**call, &request.key, namespaces, is_known, &mut pipeline);
                 self.client_connection(timeout_source).inbound().allow_large_replies();
                 continue;
             }
-            layout.encode(request, namespaces, times, loaded, besides(request), &mut pipeline);
+            let parameters = ScriptParameters { namespaces, times, loaded, extra: extra(request) };
+            encoding.encode(request, &parameters, &mut pipeline);
         }
         if let Some(acks) = self.acks() {
             pipeline.add_command(acks.wait());
@@ -284,7 +286,7 @@ impl PipelineBatch {
 
     fn decode(&self, request: &Request, answer: &Value) -> Reply {
         let server = &self.connection.target.shown;
-        let Some(call) = &request.call else { return self.node.layout().decode(request, answer, server) };
+        let Some(call) = &request.call else { return self.node.encoding().decode(request, answer, server) };
         if let Value::ServerError(error) = answer {
             return codec::error_reply(server, error);
         }

@@ -122,7 +122,7 @@ impl Node {
         unproven_before: u32,
     ) -> Result<NodeConnection, Failure> {
         let commands = async {
-            let mut opened = target.connect(self.layout().sources(), &self.shared.runtimes).await?;
+            let mut opened = target.connect(self.encoding().scripts(), &self.shared.runtimes).await?;
             self.discovery.check(&target, &mut opened.timed).await?;
             Ok(opened)
         };
