@@ -13,7 +13,7 @@ use super::root;
 const TYPES_OF_ONE_NAME: [&str; 0] = [];
 
 /// Groups of modules that import each other. A new cycle, or a larger one, fails.
-const CYCLES: [&[&str]; 5] = [
+const CYCLES: [&[&str]; 4] = [
     // A guard knows the locks of its call chain, which are guards.
     &["engine::hold_guard", "scope"],
     // Nodes and topology of redis.
@@ -48,8 +48,6 @@ const CYCLES: [&[&str]; 5] = [
         "manager",
         "run",
     ],
-    // An encoding has its scripts.
-    &["backend::redis::encoding", "backend::redis::encoding::scripts"],
     // A target opens connections with fallbacks, which it keeps.
     &["backend::redis::transport::command_fallbacks", "backend::redis::transport::connect_target"],
     // The state machine of one key.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, ServerError, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::ScriptParameters;
+use crate::backend::redis::encoding::lock_encoding::ScriptParameters;
 use crate::backend::redis::encoding::scripts::{Script, ScriptSources};
 use crate::backend::redis::namespaces::Namespace;
 use crate::backend::redis::transport::error_kind::{forbids, has_code};
@@ -50,7 +50,7 @@ pub(crate) fn encode(
         Command::Enqueue { .. } => (Script::Enqueue, 1),
         Command::Renew { .. } => (Script::Renew, 1),
         Command::SetTtl { .. } => (Script::SetTtl, 1),
-        Command::Release | Command::ReleaseWithFleetHold { .. } => (Script::Release, 1),
+        Command::Release { .. } => (Script::Release, 1),
         Command::ReleaseWithoutHandoff => (Script::ReleaseWithoutHandoff, 1),
         Command::ForceRelease => (Script::ForceRelease, 1),
         Command::Withdraw => (Script::Withdraw, 1),
@@ -84,10 +84,10 @@ pub(crate) fn encode(
         Command::Renew { lease: time } | Command::SetTtl { ttl: time } => {
             call.arg(millis(*time));
         }
-        Command::Release | Command::ForceRelease | Command::Withdraw => {
+        Command::ForceRelease | Command::Withdraw => {
             call.arg(millis(times.grant_lease));
         }
-        Command::ReleaseWithFleetHold { fleet_hold } => {
+        Command::Release { fleet_hold } => {
             call.arg(millis(times.grant_lease));
             add_fleet_hold(*fleet_hold, &mut call);
         }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use crate::backend::Request;
+use crate::backend::redis::encoding::codec;
+use crate::backend::redis::encoding::lock_encoding::{LockEncoding, ScriptParameters};
 use crate::backend::redis::encoding::scripts::{PLAIN, ScriptSources};
-use crate::backend::redis::encoding::{LockEncoding, ScriptParameters, codec};
 use crate::backend::redis::namespaces::{Namespace, Namespaces};
 use crate::backend::redis::transport::redacted::Redacted;
 use crate::protocol::command::Reply;

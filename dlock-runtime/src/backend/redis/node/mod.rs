@@ -209,7 +209,7 @@ impl Node {
     ///
     /// Requests that need a release channel or replicas are ordered by the driver, on one thread.
     pub(crate) fn traffic(&self) -> LoadHint {
-        if self.encoding().has_queue() { self.under_way() } else { LoadHint::OfTheDriver }
+        if self.encoding().has_queue() { self.under_way() } else { LoadHint::DriverOnly }
     }
 
     /// Like [`traffic`](Self::traffic), for requests whose order does not matter even if they need
@@ -217,7 +217,7 @@ impl Node {
     pub(crate) fn under_way(&self) -> LoadHint {
         match &*lock(&self.state) {
             NodeState::Ready(connection) if connection.acks.is_none() => connection.in_flight.load(),
-            _ => LoadHint::OfTheDriver,
+            _ => LoadHint::DriverOnly,
         }
     }
 

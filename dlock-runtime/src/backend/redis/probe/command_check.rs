@@ -207,7 +207,7 @@ impl Attempts<Need> {
             ("renewing it", Command::Renew { lease: SHORT }),
             ("waiting for it", Command::Enqueue { lease: SHORT, mode: EnqueueMode::TryOnly }),
             ("inspecting it", Command::Inspect),
-            ("releasing it", Command::Release),
+            ("releasing it", Command::RELEASE),
         ] {
             // An inspection reads the fencing counter.
             let need = if command == Command::Inspect { Need::Fencing } else { Need::Locks };

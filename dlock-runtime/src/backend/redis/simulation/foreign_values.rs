@@ -131,8 +131,8 @@ impl Fixture {
             Command::Renew { lease: LEASE },
             Command::Verify,
             Command::SetTtl { ttl: LEASE },
-            Command::Release,
-            Command::ReleaseWithFleetHold { fleet_hold },
+            Command::RELEASE,
+            Command::Release { fleet_hold },
             Command::ReleaseWithoutHandoff,
             Command::Withdraw,
             Command::Fence,
@@ -215,7 +215,7 @@ fn a_full_queue_of_dead_waiters_costs_no_time() {
     );
 
     fixture.hold_with(MAX_WAITERS);
-    fixture.run(&NativeEncoding, Command::Release);
+    fixture.run(&NativeEncoding, Command::RELEASE);
     assert_eq!(fixture.call(&["EXISTS", KEY]), Value::Int(0), "the dead waiters do not keep the lock");
 }
 
@@ -270,7 +270,7 @@ fn a_million_fields_cost_no_time() {
     let commands: Vec<_> =
         commands.into_iter().filter(|command| !matches!(command, Command::RaiseFence { .. })).collect();
     fixture.assert_quick(redisson(), "a million fields and the owner", &commands, with_owner, is_left);
-    fixture.run(redisson(), Command::Release);
+    fixture.run(redisson(), Command::RELEASE);
     assert_eq!(fixture.call(&["HLEN", KEY]), Value::Int(1_000_000), "foreign fields remain");
 }
 

@@ -365,13 +365,11 @@ impl RedisStub {
                 Command::Renew { lease: millis(lease)? }
             }
             (Script::SetTtl, [ttl]) => Command::SetTtl { ttl: millis(ttl)? },
-            (Script::Release, [lease]) => {
+            (Script::Release, [lease, rest @ ..]) => {
                 grant_lease = millis(lease)?;
-                Command::Release
-            }
-            (Script::Release, [lease, fleet_hold]) => {
-                grant_lease = millis(lease)?;
-                Command::ReleaseWithFleetHold { fleet_hold: fleet_hold_of(fleet_hold)? }
+                let fleet_hold =
+                    rest.first().map_or(Some(FleetHold::UNKNOWN), |fleet_hold| fleet_hold_of(fleet_hold))?;
+                Command::Release { fleet_hold }
             }
             (Script::ReleaseWithoutHandoff, []) => Command::ReleaseWithoutHandoff,
             (Script::ForceRelease | Script::Withdraw, [lease]) => {

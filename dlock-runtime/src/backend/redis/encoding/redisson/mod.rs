@@ -20,8 +20,8 @@ use redis::{Pipeline, Value};
 
 use crate::backend::Request;
 use crate::backend::redis::encoding::codec::{self, millis, time_to_live};
+use crate::backend::redis::encoding::lock_encoding::{LockEncoding, ScriptParameters};
 use crate::backend::redis::encoding::scripts::{REDISSON, Script, ScriptSources};
-use crate::backend::redis::encoding::{LockEncoding, ScriptParameters};
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::transport::redacted::Redacted;
 use crate::bounds::LAST_FENCE_OF_REDISSON;
@@ -105,7 +105,7 @@ fn encode(publish: Publish, request: &Request, parameters: &ScriptParameters<'_>
         Command::Acquire { .. } | Command::Enqueue { .. } => Script::Enqueue,
         Command::Renew { .. } => Script::Renew,
         Command::SetTtl { .. } => Script::SetTtl,
-        Command::Release | Command::ReleaseWithFleetHold { .. } => Script::Release,
+        Command::Release { .. } => Script::Release,
         Command::ReleaseWithoutHandoff => Script::ReleaseWithoutHandoff,
         Command::ForceRelease => Script::ForceRelease,
         Command::Withdraw => Script::Withdraw,
@@ -130,8 +130,7 @@ fn encode(publish: Publish, request: &Request, parameters: &ScriptParameters<'_>
         Command::SetTtl { ttl } => {
             call.arg(names::channel(key)).arg(publish.name()).arg(millis(*ttl));
         }
-        Command::Release
-        | Command::ReleaseWithFleetHold { .. }
+        Command::Release { .. }
         | Command::ReleaseWithoutHandoff
         | Command::ForceRelease
         | Command::Withdraw

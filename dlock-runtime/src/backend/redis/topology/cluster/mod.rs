@@ -328,9 +328,9 @@ impl Cluster {
 
     /// Returns the load of the primary that serves `key`.
     pub(crate) fn traffic(&self, key: Option<&str>) -> LoadHint {
-        let Some(slot) = key.map(Slot::of) else { return LoadHint::OfTheDriver };
+        let Some(slot) = key.map(Slot::of) else { return LoadHint::DriverOnly };
         let state = lock(&self.state);
-        state.table.owner(slot).map_or(LoadHint::OfTheDriver, |primary| primary.node.traffic())
+        state.table.owner(slot).map_or(LoadHint::DriverOnly, |primary| primary.node.traffic())
     }
 
     /// Returns a problem if data of the lock would be in another slot than the lock, so that no

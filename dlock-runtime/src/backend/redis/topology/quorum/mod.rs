@@ -132,7 +132,7 @@ impl Quorum {
     /// request costs one write per server, so each write should carry many requests.
     pub(crate) fn traffic(&self) -> LoadHint {
         let idle = self.voters.iter().filter(|voter| voter.node.under_way() == LoadHint::Idle).count();
-        if idle >= majority(self.voters.len()) { LoadHint::Idle } else { LoadHint::OfTheDriver }
+        if idle >= majority(self.voters.len()) { LoadHint::Idle } else { LoadHint::DriverOnly }
     }
 
     /// Queues the withdrawals that are due at reachable servers, and returns the time until the

@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(acquired[2].follows, [(2, FollowUp::Unverified)]);
 
         let votes = [Reply::Owner, Reply::Owner, Reply::NotOwner];
-        let released = votes_on(&mut operations, token, Command::Release, votes);
+        let released = votes_on(&mut operations, token, Command::RELEASE, votes);
 
         assert_eq!(released[2].follows, [(2, FollowUp::Orphan)]);
         assert!(operations.late.is_empty());
@@ -270,7 +270,7 @@ mod tests {
         let asked = Request { ballot: Some(number), ..Request::new("k".into(), token, renew) };
         operations.vote(0, &asked, Reply::NotOwner, true);
 
-        operations.open(Request::new("k".into(), token, Command::Release), BootInstant::START, 3);
+        operations.open(Request::new("k".into(), token, Command::RELEASE), BootInstant::START, 3);
         operations.vote(1, &asked, Reply::Owner, true);
         let counted = operations.vote(2, &asked, Reply::Owner, true);
 
