@@ -21,6 +21,7 @@ use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
 use crate::backend::redis::transport::connection::Connection;
 use crate::backend::redis::transport::error_kind;
 use crate::backend::redis::transport::inline_io::InlineDriver;
+use crate::backend::reply_recipient::ReplyRecipient;
 use crate::clock::boot_time;
 use crate::protocol::command::{Failure, Reply};
 use crate::protocol::deadline::BootInstant;
@@ -199,8 +200,9 @@ impl PipelineBatch {
         let is_of_a_caller = |request: &&Request| {
             // A request to a quorum does not show whether a caller waits for it, but a release
             // rarely does.
-            let lets_go = request.ballot.is_some() && request.command.is_release();
-            request.is_awaited() && !lets_go && !request.command.is_renewal()
+            let is_vote = request.answer.as_ref().and_then(ReplyRecipient::operation).is_some();
+            let is_release = is_vote && request.command.is_release();
+            request.is_awaited() && !is_release && !request.command.is_renewal()
         };
         self.requests.iter().filter(is_of_a_caller).count()
     }
