@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `supervisor` | when a connection is opened, replaced, and checked |
 //! | `health` | a connection in use, and when it is given up |
-//! | `pipeline`, `in_flight`, `completion_queue` | requests that are sent together, batches in flight, the order of their completion |
+//! | `pipeline` | requests that are sent together: their encoding, and the meaning of their replies |
 //! | `subscriber_task`, `grant_message` | pub/sub messages |
 //! | `release_channels` | a channel per key that announces releases |
 //! | `invalidation_tracker` | key tracking |
@@ -18,10 +18,8 @@
 //!
 //! See also `transport`, which opens and drives the connections.
 
-mod completion_queue;
 pub(super) mod grant_message;
 pub(super) mod health;
-pub(super) mod in_flight;
 pub(super) mod invalidation_tracker;
 pub(super) mod pipeline;
 pub(super) mod release_channels;
@@ -216,7 +214,9 @@ impl Node {
     /// a release channel.
     pub(crate) fn under_way(&self) -> LoadHint {
         match &*lock(&self.state) {
-            NodeState::Ready(connection) if connection.acks.is_none() => connection.in_flight.load(),
+            NodeState::Ready(connection) if connection.acks.is_some() => LoadHint::DriverOnly,
+            NodeState::Ready(connection) if connection.in_flight.is_idle() => LoadHint::Idle,
+            NodeState::Ready(_) => LoadHint::Busy,
             _ => LoadHint::DriverOnly,
         }
     }
@@ -243,7 +243,7 @@ impl Node {
             self.reject(rejected, &failure); // holds no lock
         }
         if let (Some(connection), Some(what)) = (connection, what) {
-            connection.in_flight.drop_behind(&connection, what); // of a lost one, its replies may not be completed yet
+            connection.in_flight.drop_behind(what); // of a lost one, its replies may not be completed yet
         }
     }
 

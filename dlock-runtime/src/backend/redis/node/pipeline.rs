@@ -4,7 +4,6 @@
 //! its batch is dropped.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -18,9 +17,9 @@ use crate::backend::redis::node::Node;
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::invalidation_tracker::TrackingConnection;
 use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
+use crate::backend::redis::transport::completion_queue::{Batch, PendingReplies};
 use crate::backend::redis::transport::connection::Connection;
 use crate::backend::redis::transport::error_kind;
-use crate::backend::redis::transport::inline_io::InlineDriver;
 use crate::backend::reply_recipient::ReplyRecipient;
 use crate::clock::boot_time;
 use crate::protocol::command::{Failure, Reply};
@@ -57,12 +56,9 @@ fn poll_first(mut answered: PendingReplies) -> PendingReplies {
     }
 }
 
-/// A future that sends a batch and returns its replies.
-pub(crate) type PendingReplies = Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>;
-
 /// Which timer finds late replies.
 #[derive(Clone, Copy)]
-pub(crate) enum TimeoutSource {
+enum TimeoutSource {
     /// A timer of the runtime that sends.
     Runtime,
     /// The watch of the connection: the sender may be on no runtime, and a timer per batch is
@@ -96,8 +92,10 @@ impl PipelineBatch {
 
     /// Sends the batch. Its requests are completed where the replies are read.
     pub(crate) fn send(self) {
-        let connection = Arc::clone(&self.connection);
-        connection.in_flight.start(self);
+        let (connection, count) = (Arc::clone(&self.connection), self.caller_count());
+        let driver = (!matches!(self.kind, ConnectionKind::Tracking(_))).then_some(&*connection.driver);
+        let replies = self.start(TimeoutSource::Connection);
+        connection.in_flight.start(self, replies, driver, count);
     }
 
     /// Sends the batch at once, and returns a future that completes its requests.
@@ -126,7 +124,7 @@ impl PipelineBatch {
 
     /// Returns a future that enqueues the requests on its first poll, and then waits for their
     /// replies.
-    pub(crate) fn start(&self, timeout_source: TimeoutSource) -> PendingReplies {
+    fn start(&self, timeout_source: TimeoutSource) -> PendingReplies {
         let loaded =
             self.connection.scripts.as_ref().filter(|_| !self.as_text && !self.connection.lacks_evalsha());
         let extra = |request: &Request| match self.kind {
@@ -165,7 +163,7 @@ impl PipelineBatch {
     }
 
     /// Completes the requests with their replies. Returns those that must be sent again.
-    pub(crate) fn finish(mut self, answers: RedisResult<Vec<Value>>) -> Option<Self> {
+    fn finish(mut self, answers: RedisResult<Vec<Value>>) -> Option<Self> {
         match answers {
             Ok(answers) => self.dispatch_replies(&answers),
             Err(error) => {
@@ -176,12 +174,6 @@ impl PipelineBatch {
                 None
             }
         }
-    }
-
-    /// Completes the requests, whose replies are late.
-    pub(crate) fn time_out(self) {
-        let failure = self.connection.target.timeout_failure();
-        self.finish_unanswered(&failure, true);
     }
 
     fn finish_unanswered(mut self, failure: &Failure, timeout: bool) {
@@ -196,7 +188,7 @@ impl PipelineBatch {
     }
 
     /// Returns how many requests are those of callers, who are likely to send more.
-    pub(crate) fn caller_count(&self) -> usize {
+    fn caller_count(&self) -> usize {
         let is_of_a_caller = |request: &&Request| {
             // A request to a quorum does not show whether a caller waits for it, but a release
             // rarely does.
@@ -205,26 +197,6 @@ impl PipelineBatch {
             request.is_awaited() && !is_release && !request.command.is_renewal()
         };
         self.requests.iter().filter(is_of_a_caller).count()
-    }
-
-    /// Returns the driver that the sender polls: that of the connection for commands.
-    pub(crate) fn driver(&self) -> Option<Arc<InlineDriver>> {
-        matches!(self.kind, ConnectionKind::Commands).then(|| Arc::clone(&self.connection.driver))
-    }
-
-    /// Returns the connection.
-    pub(crate) fn connection(&self) -> &Arc<NodeConnection> {
-        &self.connection
-    }
-
-    /// Returns `true` if it is sent over the connection with key tracking.
-    pub(crate) fn is_tracked(&self) -> bool {
-        matches!(self.kind, ConnectionKind::Tracking(_))
-    }
-
-    /// Returns when the batch was sent.
-    pub(crate) fn sent(&self) -> BootInstant {
-        self.sent
     }
 
     /// Completes the requests with their replies. Returns those that must be sent again.
@@ -350,6 +322,23 @@ impl PipelineBatch {
         if let Some((acks, keys)) = behind {
             acks.on_replies(&keys);
         }
+    }
+}
+
+impl Batch for PipelineBatch {
+    fn sent(&self) -> BootInstant {
+        self.sent
+    }
+
+    fn complete(self, answers: RedisResult<Vec<Value>>) {
+        if let Some(again) = self.finish(answers) {
+            again.send();
+        }
+    }
+
+    fn time_out(self) {
+        let failure = self.connection.target.timeout_failure();
+        self.finish_unanswered(&failure, true);
     }
 }
 
