@@ -111,6 +111,7 @@ impl FaultProfile {
             tracking: pick(&[0, 0, 1]) == 1,
             replica_acks: u8::try_from(pick(&[0, 0, 1])).unwrap_or_default(),
             delay: pick(&[1, 5, 40, 250, 700]),
+            min_delay: pick(&[0, 0, 0, 0, 50, 120, 245]),
             lost_requests: pick(&[0, 0, 3, 15]),
             lost_replies: pick(&[0, 0, 3, 15]),
             lost_grants: pick(&[0, 0, 10, 100]),
@@ -130,7 +131,6 @@ impl FaultProfile {
                 3 => OutOfModelFault::ExcessiveDrift,
                 _ => OutOfModelFault::None,
             },
-            min_delay: pick(&[0, 0, 0, 0, 50, 120, 245]),
         };
         // If a lease could expire before its reply arrives, no task would ever acquire the lock.
         let profile = Self { min_delay: profile.min_delay.min(profile.lease / 5), ..profile };
