@@ -28,7 +28,7 @@ pub(crate) fn encode(
     let Request { key, token, command, .. } = request;
     let times = parameters.times;
     let token = token.written();
-    let (script, keys) = match command {
+    let script = match command {
         Command::Acquire { lease } => {
             let mut set = Cmd::with_capacity(6, key.len() + Token::WIDTH + 32);
             set.arg("SET").arg(&**key).arg(&token[..]).arg("NX").arg("PX").arg(millis(*lease));
@@ -43,28 +43,20 @@ pub(crate) fn encode(
             pipeline.add_command(get);
             return;
         }
-        Command::Ping | Command::Call => {
-            pipeline.add_command(redis::cmd("PING"));
-            return;
-        }
-        Command::Enqueue { .. } => (Script::Enqueue, 1),
-        Command::Renew { .. } => (Script::Renew, 1),
-        Command::SetTtl { .. } => (Script::SetTtl, 1),
-        Command::Release { .. } => (Script::Release, 1),
-        Command::ReleaseWithoutHandoff => (Script::ReleaseWithoutHandoff, 1),
-        Command::ForceRelease => (Script::ForceRelease, 1),
-        Command::Withdraw => (Script::Withdraw, 1),
-        Command::Yield { .. } => (Script::Yield, 1),
-        Command::Fence | Command::RaiseFence { .. } => (Script::Fence, 2),
-        Command::Inspect => (Script::Inspect, 2),
+        command => Script::of(*command),
+    };
+    let Some(script) = script else {
+        pipeline.cmd("PING");
+        return;
     };
     let mut call = script.call(scripts, parameters.loaded);
-    call.arg(keys).arg(&**key);
-    if let Command::Fence | Command::RaiseFence { .. } | Command::Inspect = command {
-        call.arg(counter(key));
+    if script.uses_counter() {
+        call.arg(2).arg(&**key).arg(counter(key));
+    } else {
+        call.arg(1).arg(&**key);
     }
     call.arg(&token[..]);
-    if publishes(*command) {
+    if script.publishes() {
         call.arg(channels(&parameters.namespaces.of_key(key)));
     }
     match command {
@@ -217,11 +209,6 @@ pub(crate) fn counter(key: &str) -> String {
     } else {
         format!("{{{key}}}{MARKER}token")
     }
-}
-
-/// Returns `true` if the script of a command publishes, so it needs the prefix of the channels.
-fn publishes(command: Command) -> bool {
-    command.is_release() || matches!(command, Command::ForceRelease | Command::Yield { .. })
 }
 
 /// Appends the fleet hold, which follows the lease in the message to the next holder.

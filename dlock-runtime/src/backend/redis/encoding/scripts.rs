@@ -5,6 +5,8 @@
 
 use redis::Cmd;
 
+use crate::protocol::command::Command;
+
 /// A script, by its position among those of an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
@@ -99,6 +101,38 @@ pub(crate) static REDISSON: ScriptSources = [
 impl Script {
     /// The number of scripts.
     pub(crate) const COUNT: usize = Self::Inspect as usize + 1;
+
+    /// Returns the script that runs a command. `None`: no encoding needs a script, except that
+    /// Redisson's acquires with [`Script::Enqueue`].
+    pub(crate) fn of(command: Command) -> Option<Self> {
+        Some(match command {
+            Command::Acquire { .. } | Command::Verify | Command::Ping | Command::Call => return None,
+            Command::Enqueue { .. } => Self::Enqueue,
+            Command::Renew { .. } => Self::Renew,
+            Command::SetTtl { .. } => Self::SetTtl,
+            Command::Release { .. } => Self::Release,
+            Command::ReleaseWithoutHandoff => Self::ReleaseWithoutHandoff,
+            Command::ForceRelease => Self::ForceRelease,
+            Command::Withdraw => Self::Withdraw,
+            Command::Yield { .. } => Self::Yield,
+            Command::Fence | Command::RaiseFence { .. } => Self::Fence,
+            Command::Inspect => Self::Inspect,
+        })
+    }
+
+    /// Returns `true` if the script also accesses the counter of fencing tokens, its second key.
+    pub(crate) fn uses_counter(self) -> bool {
+        matches!(self, Self::Fence | Self::Inspect)
+    }
+
+    /// Returns `true` if the script publishes, so that it needs the name of a channel, or the
+    /// prefix of the names.
+    pub(crate) fn publishes(self) -> bool {
+        matches!(
+            self,
+            Self::Release | Self::ReleaseWithoutHandoff | Self::ForceRelease | Self::Withdraw | Self::Yield
+        )
+    }
 
     /// Starts a call: as `EVALSHA` if the scripts are `loaded`, otherwise as `EVAL`. The number of
     /// keys follows.

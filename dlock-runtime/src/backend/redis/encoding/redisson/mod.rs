@@ -91,10 +91,6 @@ const SPLIT_CHANNEL: &str = "in a cluster Redisson's channel of this name is in 
 fn encode(publish: Publish, request: &Request, parameters: &ScriptParameters<'_>, pipeline: &mut Pipeline) {
     let Request { key, token, command, .. } = request;
     let script = match command {
-        Command::Ping | Command::Call => {
-            pipeline.add_command(redis::cmd("PING"));
-            return;
-        }
         Command::Verify => {
             let mut exists = redis::cmd("HEXISTS");
             exists.arg(&**key).arg(owner::written(*token));
@@ -102,47 +98,29 @@ fn encode(publish: Publish, request: &Request, parameters: &ScriptParameters<'_>
             return;
         }
         // A waiter has subscribed before its second try.
-        Command::Acquire { .. } | Command::Enqueue { .. } => Script::Enqueue,
-        Command::Renew { .. } => Script::Renew,
-        Command::SetTtl { .. } => Script::SetTtl,
-        Command::Release { .. } => Script::Release,
-        Command::ReleaseWithoutHandoff => Script::ReleaseWithoutHandoff,
-        Command::ForceRelease => Script::ForceRelease,
-        Command::Withdraw => Script::Withdraw,
-        Command::Yield { .. } => Script::Yield,
-        Command::Fence | Command::RaiseFence { .. } => Script::Fence, // only a quorum sends `RaiseFence`, and it uses another encoding
-        Command::Inspect => Script::Inspect,
+        Command::Acquire { .. } => Some(Script::Enqueue),
+        command => Script::of(*command),
+    };
+    let Some(script) = script else {
+        pipeline.cmd("PING");
+        return;
     };
     let mut call = script.call(&REDISSON, parameters.loaded);
-    match command {
-        Command::Fence | Command::RaiseFence { .. } | Command::Inspect => {
-            call.arg(2).arg(&**key).arg(names::counter(key))
-        }
-        _ => call.arg(1).arg(&**key),
-    };
+    if script.uses_counter() {
+        call.arg(2).arg(&**key).arg(names::counter(key));
+    } else {
+        call.arg(1).arg(&**key);
+    }
     call.arg(owner::written(*token));
-    match command {
-        Command::Acquire { lease: time }
-        | Command::Enqueue { lease: time, .. }
-        | Command::Renew { lease: time } => {
-            call.arg(millis(*time));
-        }
-        Command::SetTtl { ttl } => {
-            call.arg(names::channel(key)).arg(publish.name()).arg(millis(*ttl));
-        }
-        Command::Release { .. }
-        | Command::ReleaseWithoutHandoff
-        | Command::ForceRelease
-        | Command::Withdraw
-        | Command::Yield { .. } => {
-            call.arg(names::channel(key)).arg(publish.name());
-        }
-        Command::Verify
-        | Command::Fence
-        | Command::RaiseFence { .. }
-        | Command::Inspect
-        | Command::Ping
-        | Command::Call => {}
+    if script.publishes() || script == Script::SetTtl {
+        call.arg(names::channel(key)).arg(publish.name());
+    }
+    if let Command::Acquire { lease: time }
+    | Command::Enqueue { lease: time, .. }
+    | Command::Renew { lease: time }
+    | Command::SetTtl { ttl: time } = command
+    {
+        call.arg(millis(*time));
     }
     if let Some(extra) = parameters.extra {
         call.arg(extra);
