@@ -68,18 +68,16 @@ pub(crate) struct Request {
     /// Whether the backend must report changes of this hold
     /// ([`Capabilities::reports_changes`]). A renewal leaves the tracking as it is.
     pub(crate) is_tracked: bool,
-    /// Receives the reply in addition to the engine.
+    /// Receives the reply in addition to the key.
     pub(crate) answer: Option<ReplyRecipient>,
     /// The operation of [`Command::Call`].
     pub(crate) call: Option<Arc<dyn StoreOperation>>,
-    /// The quorum operation that the reply is a vote in, if several servers vote.
-    pub(crate) ballot: Option<usize>,
 }
 
 impl Request {
     /// Creates a command whose reply only the engine receives.
     pub(crate) fn new(key: Name, token: Token, command: Command) -> Self {
-        Self { key, token, command, is_tracked: false, answer: None, call: None, ballot: None }
+        Self { key, token, command, is_tracked: false, answer: None, call: None }
     }
 
     /// Returns a copy for one of several servers. The caller receives the combined outcome instead.

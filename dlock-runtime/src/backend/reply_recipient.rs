@@ -20,6 +20,9 @@ pub(crate) enum ReplyRecipient {
     Caller(oneshot::Sender<Reply>),
     /// The log of the call that released this lock in the background.
     Log(Arc<dyn ReleasedHold>, CallSpan),
+    /// An operation of the backend itself, by its number: it sends the request of the engine to
+    /// several servers.
+    Operation(usize),
 }
 
 /// A hold that was released in the background, as the log describes it.
@@ -36,14 +39,23 @@ impl ReplyRecipient {
         matches!(self, Self::Log(..))
     }
 
+    /// Returns the number of the operation of the backend that receives the reply.
+    pub(crate) fn operation(&self) -> Option<usize> {
+        match self {
+            Self::Operation(number) => Some(*number),
+            Self::Caller(_) | Self::Log(..) => None,
+        }
+    }
+
     /// Delivers the reply that arrived at `now`. Nothing may be locked, since the recipient is
-    /// foreign code.
+    /// foreign code. Has no effect for an operation, whose backend reads the number.
     pub(crate) fn complete(self, reply: Reply, now: BootInstant) {
         match self {
             Self::Caller(answer) => drop(answer.send(reply)),
             Self::Log(hold, telemetry) => {
                 telemetry.record_background_release(hold.key(), &reply, || hold.held_for(now));
             }
+            Self::Operation(_) => {}
         }
     }
 }

@@ -275,12 +275,13 @@ mod tests {
         }
     }
 
-    /// Returns a call whose grant the server denied at 100 ms, before its task was polled.
+    /// Returns a call whose grant the server denied at 100 ms, before its task was polled. The
+    /// options are without `renew`, so that the grant is confirmed at once.
     fn denied(options: &Options) -> (Arc<Engine>, Arc<RequestRecorder>, AcquireFuture) {
         let (recorder, clock) = (Arc::<RequestRecorder>::default(), Arc::<SetClock>::default());
         clock.set(at(100).nanos());
         let (clock, tokens) = (Clock::Set(clock), TokenSource::of_process(1));
-        let rules = ProtocolConfig { confirm_grants_first: true, ..ProtocolConfig::DEFAULT };
+        let rules = ProtocolConfig::DEFAULT;
         let backend = Arc::clone(&recorder) as Arc<dyn crate::backend::Backend>;
         let engine = Arc::new(Engine::new(backend, clock, tokens, rules, Duration::from_secs(30)));
         let key = LockKey::new("order:7").expect("a key");
@@ -310,8 +311,8 @@ mod tests {
 
     #[test]
     fn denied_grant_queues_the_call_again_if_no_body_has_started() {
-        let waits = Options { wait: Some(Duration::from_secs(60)), ..Options::new() };
-        for options in [waits, Options { retry: 3, ..Options::new() }] {
+        let waits = Options { wait: Some(Duration::from_secs(60)), renew: false, ..Options::new() };
+        for options in [waits, Options { retry: 3, renew: false, ..Options::new() }] {
             let (engine, recorder, mut waiting) = denied(&options);
             let cx = &mut Context::from_waker(Waker::noop());
 
@@ -325,7 +326,7 @@ mod tests {
 
     #[test]
     fn denied_grant_ends_a_call_whose_wait_is_over() {
-        let options = Options { wait: Some(Duration::from_secs(1)), ..Options::new() };
+        let options = Options { wait: Some(Duration::from_secs(1)), renew: false, ..Options::new() };
         let (engine, recorder, mut waiting) = denied(&options);
         let Clock::Set(clock) = &engine.clock else { unreachable!("it is set") };
         clock.set(at(1_100).nanos());

@@ -121,7 +121,7 @@ mod tests {
     fn other_commands_are_not_counted() {
         let throttle = busy(LIMIT - 1);
 
-        throttle.on_sent(Command::Release);
+        throttle.on_sent(Command::RELEASE);
 
         assert_eq!(throttle.defer_until(at(0)), None);
     }

@@ -41,10 +41,8 @@ pub(crate) enum Command {
     },
     /// Releases the lock: grants it to the first live waiter, or deletes the key. Replies:
     /// [`Reply::Owner`] or [`Reply::NotOwner`].
-    Release,
-    /// A release whose grant carries how long the fleet has held the lock.
-    ReleaseWithFleetHold {
-        /// That duration.
+    Release {
+        /// How long the fleet has held the lock. The grant carries it, unless it is unknown.
         fleet_hold: FleetHold,
     },
     /// Releases the lock without a grant. The waiters are removed from the queue and notified.
@@ -59,7 +57,7 @@ pub(crate) enum Command {
     Yield {
         /// The token that is queued for the next acquisition of this process.
         next: Token,
-        /// How long the fleet has held the lock; the grant carries it.
+        /// As in a release.
         fleet_hold: FleetHold,
     },
     /// Releases the lock regardless of its holder. Replies: [`Reply::Owner`], or
@@ -85,13 +83,13 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// A release whose grant does not carry how long the fleet has held the lock.
+    pub(crate) const RELEASE: Self = Self::Release { fleet_hold: FleetHold::UNKNOWN };
+
     /// Returns `true` if the state of the key drops the token once this is sent: the backend cleans
     /// up what remains of it.
     pub(crate) fn is_release(self) -> bool {
-        matches!(
-            self,
-            Self::Release | Self::ReleaseWithFleetHold { .. } | Self::ReleaseWithoutHandoff | Self::Withdraw
-        )
+        matches!(self, Self::Release { .. } | Self::ReleaseWithoutHandoff | Self::Withdraw)
     }
 
     /// Returns `true` if a body starts or continues when the reply is [`Reply::Owner`].

@@ -249,7 +249,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
             // confirmation asked about: otherwise it would block this process for a lease.
             (_, Reply::NotQueued { ttl }) => {
                 let Some(contender) = self.contender() else { return };
-                ctx.send(contender.token, Command::Release);
+                ctx.send(contender.token, Command::RELEASE);
                 self.on_contended(*ttl, ctx);
                 self.pause(*ttl, ctx);
             }
@@ -445,11 +445,11 @@ impl<A: Clone + PartialEq> KeyState<A> {
         let deadline = Deadline::of_lease(sent, lease);
         match self.head_lease() {
             None => {
-                ctx.send(token, Command::Release);
+                ctx.send(token, Command::RELEASE);
                 self.queue.end_contender();
             }
             Some(wanted) if wanted == lease && !deadline.holds_at(ctx.now) => {
-                ctx.send(token, Command::Release);
+                ctx.send(token, Command::RELEASE);
                 let late =
                     Failure::new(FailureKind::Passing, "the server's answer took longer than the lease");
                 self.on_failed(late, ctx);

@@ -108,11 +108,10 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// the server.
     pub(super) fn release_last(&mut self, token: Token, ctx: &EventContext<'_, A>) -> Command {
         let fleet_hold = self.end_hold(token, ctx.now);
-        if !ctx.rules.yield_to_foreign {
-            return Command::Release;
+        if ctx.rules.yield_to_foreign {
+            self.cooldown = Cooldown { fleet_hold, until: ctx.now.plus(MIN_COOLDOWN) };
         }
-        self.cooldown = Cooldown { fleet_hold, until: ctx.now.plus(MIN_COOLDOWN) };
-        Command::ReleaseWithFleetHold { fleet_hold }
+        Command::Release { fleet_hold: fleet_hold.announced(ctx.rules) }
     }
 
     /// Starts a cooldown: no task of this process contends for a random time, not even one that

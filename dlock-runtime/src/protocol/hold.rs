@@ -211,7 +211,7 @@ impl<A: Clone + PartialEq> Hold<A> {
     /// Schedules the confirmation of a grant. Most holds of a contended lock end before it is due.
     /// It is sent at once if the hold is not renewed, or has bounds of its own.
     pub(super) fn confirm_grant(&mut self, ctx: &mut EventContext<'_, A>) {
-        if ctx.rules.confirm_grants_first || !self.renew || self.more.is_some() {
+        if !self.renew || self.more.is_some() {
             self.confirm(ctx);
         } else {
             self.next_renewal = renewal::confirmation_due(ctx.now, self.deadline.at().since(ctx.now));
@@ -363,7 +363,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
             return ReleaseOutcome::Send(token, self.release_last(token, ctx));
         };
         if !hold.deadline.holds_at(ctx.now) {
-            ctx.send(token, Command::Release);
+            ctx.send(token, Command::RELEASE);
             let fleet_hold = self.end_hold(token, ctx.now);
             self.contend(fleet_hold, ctx);
             return ReleaseOutcome::HandedOff;

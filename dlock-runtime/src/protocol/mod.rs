@@ -105,9 +105,6 @@ pub(crate) struct ProtocolConfig {
     pub(crate) tracking: bool,
     /// Whether the message of a grant proves the grant. In a cluster or with Sentinel it does not.
     pub(crate) grants_are_proof: bool,
-    /// Whether a confirmation is sent as soon as the grant arrives. `true` if the timers share
-    /// their threads with bodies, which can block them.
-    pub(crate) confirm_grants_first: bool,
 }
 
 impl ProtocolConfig {
@@ -126,6 +123,5 @@ impl ProtocolConfig {
         replica_acks: 0,
         tracking: false,
         grants_are_proof: true,
-        confirm_grants_first: false,
     };
 }

@@ -36,7 +36,7 @@ impl Record {
         };
         let ttl = Some(whole_millis(expires_at.since(now)));
         let fleet_hold = match command {
-            Command::ReleaseWithFleetHold { fleet_hold } | Command::Yield { fleet_hold, .. } => fleet_hold,
+            Command::Release { fleet_hold } | Command::Yield { fleet_hold, .. } => fleet_hold,
             _ => FleetHold::UNKNOWN,
         };
         let mut granted = |token| notify(token, Grant { lease: grant_lease, fleet_hold });
@@ -82,7 +82,7 @@ impl Record {
                 // The counter of fencing tokens has a key of its own.
                 return Reply::Info(Some(RecordInfo { holder, waiters: value.waiters(), ttl, fence: None }));
             }
-            Command::Release | Command::ReleaseWithFleetHold { .. } => value.release(token, &mut granted),
+            Command::Release { .. } => value.release(token, &mut granted),
             Command::ReleaseWithoutHandoff => value.free(token, |waiter| {
                 notify(waiter, Grant::NONE);
             }),

@@ -119,7 +119,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         let ResidualHold { token, kept_until, .. } = left;
         self.queue.filter_retained(|kept| kept.token != token);
         let keeps = ran && ctx.now < kept_until;
-        let command = if keeps { self.keep(token, kept_until, ctx.now) } else { Command::Release };
+        let command = if keeps { self.keep(token, kept_until, ctx.now) } else { Command::RELEASE };
         ctx.send(token, command);
     }
 
@@ -166,7 +166,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.queue.filter_retained(|kept| {
             if ctx.now >= kept.until {
                 if kept.reason == RetainReason::MinHold {
-                    ctx.send(kept.token, Command::Release);
+                    ctx.send(kept.token, Command::RELEASE);
                 }
                 return false;
             }

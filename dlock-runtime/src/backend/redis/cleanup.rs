@@ -141,7 +141,7 @@ mod tests {
         let (answer, _receiver) = oneshot::channel();
         let release = Request {
             answer: Some(ReplyRecipient::Caller(answer)),
-            ..Request::new("k".into(), token, Command::Release)
+            ..Request::new("k".into(), token, Command::RELEASE)
         };
         let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"));
         let mut replies =
@@ -150,6 +150,6 @@ mod tests {
         cleanup.on_withdrawal_replies(&mut replies, Some(1), BootInstant::START);
 
         let remaining: Vec<_> = replies.iter().map(|(request, _)| request.command).collect();
-        assert_eq!(remaining, [Command::Release]);
+        assert_eq!(remaining, [Command::RELEASE]);
     }
 }

@@ -187,7 +187,7 @@ impl RequestSender for Driver {
         let leaves_now = match self.topology.traffic(&self.shared) {
             LoadHint::Idle => self.shared.has_awaited() || self.shared.is_over_batch_size(),
             LoadHint::Busy => self.shared.is_over_batch_size(),
-            LoadHint::OfTheDriver => return self.shared.wake.notify_one(),
+            LoadHint::DriverOnly => return self.shared.wake.notify_one(),
         };
         if leaves_now {
             self.send();

@@ -6,6 +6,9 @@ use redis::Value;
 
 use crate::backend::Request;
 use crate::backend::redis::encoding::LockEncoding;
+use crate::backend::redis::encoding::native::NativeEncoding;
+use crate::backend::redis::encoding::plain::PlainEncoding;
+use crate::backend::redis::encoding::redisson::RedissonEncoding;
 use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::topology;
 use crate::backend::redis::transport::redacted::Redacted;
@@ -21,7 +24,10 @@ pub(crate) fn read_value(value: &Value) {
     let server = Redacted::new("h:1");
     server.hide(SECRET);
     let token = Token::of_numbers(1, 1).expect("a small number");
-    for encoding in [LockEncoding::Native, LockEncoding::Plain, LockEncoding::Redisson(Publish::Auto)] {
+    let redisson = RedissonEncoding::with_publish(Publish::Auto, true);
+    let encodings: [(&dyn LockEncoding, bool); 3] =
+        [(&NativeEncoding, true), (&PlainEncoding, true), (redisson, false)];
+    for (encoding, is_string) in encodings {
         for command in commands(token) {
             let request = Request::new("k".into(), token, command);
             let reply = encoding.decode(&request, value, &server);
@@ -34,7 +40,7 @@ pub(crate) fn read_value(value: &Value) {
                     | Reply::Info(Some(_))
             );
             assert!(
-                !succeeded || is_good(encoding, &request, value),
+                !succeeded || is_good(is_string, &request, value),
                 "{command:?} is {reply:?} by {value:?} in {encoding:?}"
             );
             if let Reply::Refused(failure) | Reply::Unknown(failure) = &reply {
@@ -53,16 +59,14 @@ pub(crate) fn read_value(value: &Value) {
 
 /// Returns `true` if `value` is a valid success reply to the request.
 ///
-/// These are `OK`, a number of at least 1, a list that starts with one, or text. For a hold where
-/// locks are strings, the value must start with the token of the holder.
-fn is_good(encoding: LockEncoding, request: &Request, value: &Value) -> bool {
+/// These are `OK`, a number of at least 1, a list that starts with one, or text. If locks are
+/// strings (`is_string`), the value of a hold must start with the token of the holder.
+fn is_good(is_string: bool, request: &Request, value: &Value) -> bool {
     match (request.command, value) {
         (Command::Acquire { .. }, Value::Okay) | (Command::Ping, Value::SimpleString(_)) => true,
         (Command::Fence | Command::RaiseFence { .. }, Value::BulkString(text)) => !text.is_empty(),
-        (Command::Verify, Value::BulkString(text)) => {
-            !matches!(encoding, LockEncoding::Redisson(_)) && text.starts_with(&request.token.written())
-        }
-        (Command::Verify, value) => matches!((encoding, value), (LockEncoding::Redisson(_), Value::Int(1))),
+        (Command::Verify, Value::BulkString(text)) => is_string && text.starts_with(&request.token.written()),
+        (Command::Verify, value) => !is_string && *value == Value::Int(1),
         (Command::Inspect, Value::Array(parts)) => matches!(parts.first(), Some(Value::BulkString(_))),
         (_, Value::Array(parts)) => matches!(parts.first(), Some(Value::Int(1..))),
         (_, Value::Int(number)) => *number > 0,
@@ -90,8 +94,8 @@ fn commands(next: Token) -> Vec<Command> {
         Command::Renew { lease: time },
         Command::Verify,
         Command::SetTtl { ttl: time },
-        Command::Release,
-        Command::ReleaseWithFleetHold { fleet_hold },
+        Command::RELEASE,
+        Command::Release { fleet_hold },
         Command::ReleaseWithoutHandoff,
         Command::Withdraw,
         Command::ForceRelease,

@@ -52,7 +52,8 @@ use crate::backend::event_effects::EventEffects;
 use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::command_queue::RequestSender as _;
 use crate::backend::redis::driver::Driver;
-use crate::backend::redis::encoding::redisson;
+use crate::backend::redis::encoding::LockEncoding;
+use crate::backend::redis::encoding::plain::PlainEncoding;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::reply_sink::EngineSink;
 use crate::backend::redis::topology::Topology;
@@ -72,7 +73,6 @@ use crate::config::sentinel::SentinelEndpoint;
 #[cfg(feature = "tls")]
 use crate::config::url::ConnectSpec;
 use crate::error::Result;
-use crate::layout::Layout;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootInstant;
 use crate::token::ProcessId;
@@ -135,7 +135,8 @@ impl Redis {
         process: ProcessId,
     ) -> Result<Arc<Self>> {
         let shown = format!("the cluster of {seeds}");
-        Self::new(shown, settings, capabilities_of(settings, true), |sink| {
+        let capabilities = capabilities_of(encoding::of_settings(settings, true), true);
+        Self::new(shown, settings, capabilities, |sink| {
             Ok(Topology::Cluster(Cluster::new(seeds, settings, sink, process)?))
         })
     }
@@ -147,8 +148,7 @@ impl Redis {
         process: ProcessId,
     ) -> Result<Arc<Self>> {
         let shown = format!("the quorum of {voters}");
-        let release_notice = ReleaseNotice::Retry { jitter: encoding::WAKEUP_JITTER };
-        let capabilities = Capabilities { release_notice, store_calls: false, ..Capabilities::SERVER };
+        let capabilities = Capabilities { store_calls: false, ..capabilities_of(&PlainEncoding, true) };
         Self::new(shown, settings, capabilities, |sink| {
             Ok(Topology::Quorum(Quorum::new(voters, settings, sink, process)?))
         })
@@ -158,7 +158,8 @@ impl Redis {
     fn of_one(discovery: Discovery, settings: &Settings, process: ProcessId) -> Result<Arc<Self>> {
         let shown = discovery.to_string();
         let moves = !matches!(discovery, Discovery::Fixed(_));
-        Self::new(shown, settings, capabilities_of(settings, moves), |sink| {
+        let capabilities = capabilities_of(encoding::of_settings(settings, false), moves);
+        Self::new(shown, settings, capabilities, |sink| {
             let (shared, events) = (Arc::clone(&sink.shared), sink.events.clone());
             let node = Node::new(discovery, shared, events, Arc::new(sink), process, settings);
             Ok(Topology::One(Arc::new(node)))
@@ -210,14 +211,14 @@ impl Redis {
     }
 }
 
-/// Returns the capabilities for keys that have one primary at a time.
+/// Returns the capabilities of servers with this encoding.
 ///
 /// If the primary can change (`moves`), servers forward messages to each other, so a waiter that
 /// the publishing server passed over may still receive a grant. Such a grant is no proof.
-fn capabilities_of(settings: &Settings, moves: bool) -> Capabilities {
-    let release_notice = match settings.layout {
-        Layout::Native => ReleaseNotice::Grant { is_proof: !moves },
-        Layout::Redisson => ReleaseNotice::Retry { jitter: redisson::WAKEUP_JITTER },
+fn capabilities_of(encoding: &dyn LockEncoding, moves: bool) -> Capabilities {
+    let release_notice = match encoding.wakeup_jitter() {
+        None => ReleaseNotice::Grant { is_proof: !moves },
+        Some(jitter) => ReleaseNotice::Retry { jitter },
     };
     Capabilities { release_notice, ..Capabilities::SERVER }
 }
@@ -289,11 +290,13 @@ impl Backend for Redis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::redis::encoding::native::NativeEncoding;
+    use crate::backend::redis::encoding::redisson::RedissonEncoding;
+    use crate::layout::Publish;
 
     #[test]
     fn grants_are_proof_only_if_the_primary_cannot_change() {
-        let settings = Settings::default();
-        let notice = |moves| capabilities_of(&settings, moves).release_notice;
+        let notice = |moves| capabilities_of(&NativeEncoding, moves).release_notice;
 
         assert_eq!(notice(false), ReleaseNotice::Grant { is_proof: true });
         assert_eq!(notice(true), ReleaseNotice::Grant { is_proof: false });
@@ -301,11 +304,16 @@ mod tests {
 
     #[test]
     fn contenders_retry_if_the_encoding_has_no_queue() {
-        let settings = Settings { layout: Layout::Redisson, ..Settings::default() };
+        let redisson = RedissonEncoding::with_publish(Publish::Auto, true);
 
-        for moves in [false, true] {
-            let notice = capabilities_of(&settings, moves).release_notice;
-            assert_eq!(notice, ReleaseNotice::Retry { jitter: redisson::WAKEUP_JITTER });
+        for encoding in [&PlainEncoding as &dyn LockEncoding, redisson] {
+            for moves in [false, true] {
+                let notice = capabilities_of(encoding, moves).release_notice;
+                assert!(
+                    matches!(notice, ReleaseNotice::Retry { jitter } if !jitter.is_zero()),
+                    "{encoding:?}"
+                );
+            }
         }
     }
 }

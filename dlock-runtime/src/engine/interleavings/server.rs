@@ -183,7 +183,7 @@ impl Server {
 
     /// The other process releases the lock.
     pub(super) fn competitor_releases(&self, key: &Name, token: Token) {
-        let (_, granted) = self.run_command(key, token, Command::Release, boot_time());
+        let (_, granted) = self.run_command(key, token, Command::RELEASE, boot_time());
         self.report(|events, effects| self.deliver(events, granted, effects));
     }
 

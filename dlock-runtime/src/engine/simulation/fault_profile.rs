@@ -106,8 +106,6 @@ pub(super) struct FaultProfile {
     pub(super) panics: u64,
     pub(super) guard_leaks: u64,
     pub(super) shutdowns: u64,
-    /// The number of processes that confirm a grant as soon as they receive it.
-    pub(super) confirm_first: usize,
     /// The minimum delay of each message. `delay` adds to it.
     pub(super) distance: u64,
     /// Whether no renewed hold may be lost: there are no faults, and every lease is longer than
@@ -169,7 +167,6 @@ impl FaultProfile {
             panics: r.pick(&[0, 0, 0, 20]),
             guard_leaks: r.pick(&[0, 0, 0, 0, 10]),
             shutdowns: r.pick(&[0, 0, 0, 1]),
-            confirm_first: r.pick(&[0, 0, 1, 3]),
             distance: r.pick(&[0, 0, 0, 0, 50, 120, 240]),
             loses_no_hold: false,
             forks: 0,
@@ -266,7 +263,6 @@ impl FaultProfile {
             panics: 0,
             guard_leaks: 0,
             shutdowns: 0,
-            confirm_first: 0,
             distance: 0,
             loses_no_hold: false,
             forks: 0,

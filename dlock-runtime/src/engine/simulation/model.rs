@@ -93,7 +93,6 @@ impl EngineSimulation {
                 wakeup_jitter: Duration::from_millis(profile.wakeup_jitter),
                 replica_acks: profile.replica_acks,
                 tracking: profile.tracking,
-                confirm_grants_first: process < profile.confirm_first,
                 grants_are_proof: profile.missed_subscribers == 0 && profile.promotions == 0,
                 ..ProtocolConfig::DEFAULT
             };

@@ -11,7 +11,7 @@ fn only_commands_that_grant_ownership_wait_for_replicas() {
         (Command::Renew { lease }, true),
         (Command::Verify, false),
         (Command::SetTtl { ttl: lease }, false),
-        (Command::Release, false),
+        (Command::RELEASE, false),
         (Command::Withdraw, false),
         (Command::Fence, false),
         (Command::Inspect, false),

@@ -324,7 +324,7 @@ fn reply_later_than_the_lease_starts_no_body() {
         assert!(
             match actions[..] {
                 [Action::Grant { acquisition: 1, token: of, .. }] => !is_late && of == token,
-                [Action::Send { token: of, command: Command::Release }] => is_late && of == token,
+                [Action::Send { token: of, command: Command::RELEASE }] => is_late && of == token,
                 _ => false,
             },
             "{ms}: {actions:?}"

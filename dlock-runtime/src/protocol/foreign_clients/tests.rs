@@ -63,10 +63,7 @@ fn fleet_frees_the_lock_after_half_a_second() {
     let (freed, _) = release(&mut old, 501, 1);
 
     assert!(
-        matches!(
-            passed,
-            ReleaseOutcome::Send(_, Command::ReleaseWithFleetHold { fleet_hold: FleetHold(399) })
-        ),
+        matches!(passed, ReleaseOutcome::Send(_, Command::Release { fleet_hold: FleetHold(399) })),
         "{passed:?}"
     );
     assert!(matches!(freed, ReleaseOutcome::Send(_, Command::ReleaseWithoutHandoff)), "{freed:?}");
@@ -78,10 +75,7 @@ fn grant_carries_the_fleet_hold() {
     let (old, _) = release(&mut granted(FleetHold(300)), 300, 1);
 
     assert!(
-        matches!(
-            young,
-            ReleaseOutcome::Send(_, Command::ReleaseWithFleetHold { fleet_hold: FleetHold(350) })
-        ),
+        matches!(young, ReleaseOutcome::Send(_, Command::Release { fleet_hold: FleetHold(350) })),
         "{young:?}"
     );
     assert!(matches!(old, ReleaseOutcome::Send(_, Command::ReleaseWithoutHandoff)), "{old:?}");
@@ -240,7 +234,7 @@ fn without_the_option_there_is_no_cooldown() {
     let mut released = None;
     happen(&mut key_state, 10_000, |key_state, ctx| released = Some(key_state.release(&1, ctx)));
 
-    assert!(matches!(released, Some(ReleaseOutcome::Send(_, Command::Release))), "{released:?}");
+    assert!(matches!(released, Some(ReleaseOutcome::Send(_, Command::RELEASE))), "{released:?}");
     assert!(key_state.is_idle());
 }
 

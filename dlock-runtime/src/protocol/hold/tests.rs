@@ -463,25 +463,15 @@ fn grant_is_confirmed_after_5_ms() {
 
 #[test]
 fn grant_that_has_to_last_is_confirmed_at_once() {
-    let at_once = ProtocolConfig { confirm_grants_first: true, ..RULES };
     let minute = Some(Duration::from_secs(60));
-    for (terms, rules) in [
-        (TERMS, at_once),
-        (TERMS.renew(false), RULES),
-        (TERMS.max_hold(minute), RULES),
-        (TERMS.min_hold(minute), RULES),
-    ] {
+    for terms in [TERMS.renew(false), TERMS.max_hold(minute), TERMS.min_hold(minute)] {
         let (mut key_state, old, next) = yielding_to(terms);
         happen(&mut key_state, 101, |key_state, ctx| {
             key_state.on_reply(old, yield_to(next), at(100), Reply::Yielded, ctx);
         });
         let granted = happen(&mut key_state, 110, |key_state, ctx| {
-            let mut ctx = ctx.under(&rules);
-            key_state.on_grant(
-                next,
-                Grant { lease: rules.grant_lease, fleet_hold: FleetHold::UNKNOWN },
-                &mut ctx,
-            );
+            let grant = Grant { lease: RULES.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+            key_state.on_grant(next, grant, ctx);
         });
 
         assert!(
@@ -528,7 +518,7 @@ fn short_grant_costs_only_a_release() {
     let mut released = ReleaseOutcome::HandedOff;
     let sent = happen(&mut key_state, 113, |key_state, ctx| released = key_state.release(&2, ctx));
 
-    assert_eq!((released, sent.len()), (ReleaseOutcome::Send(token, Command::Release), 0), "{sent:?}");
+    assert_eq!((released, sent.len()), (ReleaseOutcome::Send(token, Command::RELEASE), 0), "{sent:?}");
     assert!(key_state.is_idle());
 }
 
@@ -631,7 +621,7 @@ fn unconfirmed_hold_is_released_without_a_queue() {
         happen(&mut key_state, 800, |key_state, ctx| key_state.on_reply(held, again, at(790), kept, ctx));
 
     assert!(
-        matches!(release_in_time[..], [Action::Send { token, command: Command::Release }] if token == held),
+        matches!(release_in_time[..], [Action::Send { token, command: Command::RELEASE }] if token == held),
         "{release_in_time:?}"
     );
 }
@@ -716,7 +706,7 @@ fn max_hold_revokes_the_hold_and_its_body_releases_it() {
     let released =
         happen(&mut key_state, 41_000, |key_state, ctx| key_state.release_residual(left, true, ctx));
     assert!(
-        matches!(released[..], [Action::Send { token, command: Command::Release }] if token == held),
+        matches!(released[..], [Action::Send { token, command: Command::RELEASE }] if token == held),
         "{released:?}"
     );
 }

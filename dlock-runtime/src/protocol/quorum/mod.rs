@@ -144,8 +144,7 @@ impl VoteTally {
             Command::Renew { .. } | Command::Verify | Command::SetTtl { .. } => {
                 self.ownership_outcome(Reply::Unknown)
             }
-            Command::Release
-            | Command::ReleaseWithFleetHold { .. }
+            Command::Release { .. }
             | Command::ReleaseWithoutHandoff
             | Command::Withdraw
             | Command::ForceRelease => self.release_outcome(),

@@ -129,7 +129,7 @@ fn a_renewal_repairs_missing_keys_only_while_it_owns_the_lock() {
     let (outcome, _, follows) = vote_all(RENEW, &[Reply::NotOwner, Reply::NotOwner, Reply::Owner]);
     assert!(matches!(outcome, Some(Reply::NotOwner)));
     assert_eq!(follows, []);
-    assert!(is_lost(RENEW, &Reply::NotOwner) && !is_lost(Command::Release, &Reply::NotOwner));
+    assert!(is_lost(RENEW, &Reply::NotOwner) && !is_lost(Command::RELEASE, &Reply::NotOwner));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn inspect_returns_the_fencing_token_of_a_majority() {
 
 #[test]
 fn one_confirmation_proves_a_release() {
-    let (outcome, _, follows) = vote_all(Command::Release, &[Reply::Owner, Reply::NotOwner, unknown()]);
+    let (outcome, _, follows) = vote_all(Command::RELEASE, &[Reply::Owner, Reply::NotOwner, unknown()]);
 
     assert!(matches!(outcome, Some(Reply::Owner)));
     assert_eq!(follows, [(2, FollowUp::Orphan)]);

@@ -160,8 +160,8 @@ fn without_waiters_a_release_frees_and_a_yield_keeps() {
     let fleet_hold = FleetHold::NEW;
 
     for command in [
-        Command::Release,
-        Command::ReleaseWithFleetHold { fleet_hold },
+        Command::RELEASE,
+        Command::Release { fleet_hold },
         Command::ReleaseWithoutHandoff,
         Command::ForceRelease,
     ] {
@@ -185,7 +185,7 @@ fn granted_waiter_holds_the_lock_for_a_grant_lease() {
 
     assert!(matches!(yielded, Reply::Yielded), "{yielded:?}");
     assert_eq!((record.tokens(at(1_000)), record.ends()), (vec![b, c, next], Some(at(2_000))));
-    let not_ours = run(&mut record, a, Command::Release, 1_000);
+    let not_ours = run(&mut record, a, Command::RELEASE, 1_000);
     assert!(matches!(not_ours, Reply::NotOwner), "{not_ours:?}");
 }
 
@@ -195,9 +195,9 @@ fn only_releases_and_yields_announce_the_fleet_hold() {
     let fleet_hold = FleetHold::of(Duration::from_millis(300));
 
     for (command, announced) in [
-        (Command::ReleaseWithFleetHold { fleet_hold }, fleet_hold),
+        (Command::Release { fleet_hold }, fleet_hold),
         (Command::Yield { next, fleet_hold }, fleet_hold),
-        (Command::Release, FleetHold::UNKNOWN),
+        (Command::RELEASE, FleetHold::UNKNOWN),
         (Command::ForceRelease, FleetHold::UNKNOWN),
     ] {
         let mut grants = Vec::new();

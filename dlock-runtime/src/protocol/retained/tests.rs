@@ -33,7 +33,7 @@ fn early_release_retains_the_key_for_min_hold() {
 
     assert_eq!(command, Command::SetTtl { ttl: Duration::from_millis(40_100) });
     assert!(
-        matches!(over[..], [Action::Send { token: released, command: Command::Release }] if released == token),
+        matches!(over[..], [Action::Send { token: released, command: Command::RELEASE }] if released == token),
         "{over:?}"
     );
     assert!(key_state.is_idle());
@@ -50,7 +50,7 @@ fn release_after_min_hold_frees_the_key() {
     let mut sent = None;
     happen(&mut key_state, 50_001, |key_state, ctx| sent = Some(key_state.release(&1, ctx)));
 
-    assert_eq!(sent, Some(ReleaseOutcome::Send(token, Command::Release)));
+    assert_eq!(sent, Some(ReleaseOutcome::Send(token, Command::RELEASE)));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn cancelled_grant_frees_the_key() {
     let mut sent = None;
     happen(&mut key_state, 10_001, |key_state, ctx| sent = Some(key_state.cancel_granted(&1, ctx)));
 
-    assert_eq!(sent, Some(ReleaseOutcome::Send(token, Command::Release)));
+    assert_eq!(sent, Some(ReleaseOutcome::Send(token, Command::RELEASE)));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn revoked_hold_keeps_min_hold_unless_its_key_is_lost() {
         "{ran:?}"
     );
     let never_ran = happen(&mut stolen, 200, |key_state, ctx| key_state.release_residual(left, false, ctx));
-    assert!(matches!(never_ran[..], [Action::Send { command: Command::Release, .. }]), "{never_ran:?}");
+    assert!(matches!(never_ran[..], [Action::Send { command: Command::RELEASE, .. }]), "{never_ran:?}");
 }
 
 /// The terms of a hold with a `min_hold` shorter than its lease.
@@ -278,7 +278,7 @@ fn retained_holds_are_independent() {
 
     assert!(answered.keeps(of_the_first.token) && !answered.keeps(of_the_second.token));
     assert!(
-        matches!(released[..], [Action::Send { token, command: Command::Release }] if token == first.token),
+        matches!(released[..], [Action::Send { token, command: Command::RELEASE }] if token == first.token),
         "{released:?}"
     );
     assert!(!body_gone.keeps(first.token) && body_gone.keeps(second.token));
@@ -297,6 +297,6 @@ fn release_all_releases_for_bodies_and_keeps_min_hold() {
         _ => panic!("{released:?}"),
     });
     let rest = Command::SetTtl { ttl: Duration::from_millis(9_901) };
-    assert_eq!(sent.collect::<Vec<_>>(), [(first.token, Command::Release), (second.token, rest)]);
+    assert_eq!(sent.collect::<Vec<_>>(), [(first.token, Command::RELEASE), (second.token, rest)]);
     assert!(undisturbed.is_empty() && ended.keeps(token), "{undisturbed:?}");
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, ServerError, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::scripts::{Loaded, Script};
-use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
-use crate::backend::redis::namespaces::Namespaces;
+use crate::backend::redis::encoding::lock_encoding::ScriptParameters;
+use crate::backend::redis::encoding::scripts::{Script, ScriptSources};
+use crate::backend::redis::namespaces::Namespace;
 use crate::backend::redis::transport::error_kind::{forbids, has_code};
 use crate::backend::redis::transport::redacted::{Redacted, printable};
 use crate::bounds::{LAST_FENCE, LONGEST_VALUE};
@@ -16,22 +16,19 @@ use crate::protocol::command::{Command, EnqueueMode, Failure, FailureKind, Recor
 use crate::protocol::foreign_clients::FleetHold;
 use crate::token::Token;
 
-/// Adds a request to a pipeline: as `EVALSHA` if the scripts are `loaded`, otherwise as `EVAL`.
-///
-/// `extra` is an additional action of the script. `write` writes the key whenever the reply is
-/// [`Reply::Owner`]; `read` reads the key last.
+/// Adds a request to a pipeline. `channels` returns the prefix of the channels on which the
+/// `scripts` publish.
 pub(crate) fn encode(
-    encoding: LockEncoding,
+    scripts: &ScriptSources,
+    channels: fn(&Namespace) -> &str,
     request: &Request,
-    namespaces: &Namespaces,
-    times: ScriptTimes,
-    loaded: Option<&Loaded>,
-    extra: Option<&str>,
+    parameters: &ScriptParameters<'_>,
     pipeline: &mut Pipeline,
 ) {
     let Request { key, token, command, .. } = request;
+    let times = parameters.times;
     let token = token.written();
-    let (script, keys) = match command {
+    let script = match command {
         Command::Acquire { lease } => {
             let mut set = Cmd::with_capacity(6, key.len() + Token::WIDTH + 32);
             set.arg("SET").arg(&**key).arg(&token[..]).arg("NX").arg("PX").arg(millis(*lease));
@@ -46,30 +43,21 @@ pub(crate) fn encode(
             pipeline.add_command(get);
             return;
         }
-        Command::Ping | Command::Call => {
-            pipeline.add_command(redis::cmd("PING"));
-            return;
-        }
-        Command::Enqueue { .. } => (Script::Enqueue, 1),
-        Command::Renew { .. } => (Script::Renew, 1),
-        Command::SetTtl { .. } => (Script::SetTtl, 1),
-        Command::Release | Command::ReleaseWithFleetHold { .. } => (Script::Release, 1),
-        Command::ReleaseWithoutHandoff => (Script::ReleaseWithoutHandoff, 1),
-        Command::ForceRelease => (Script::ForceRelease, 1),
-        Command::Withdraw => (Script::Withdraw, 1),
-        Command::Yield { .. } => (Script::Yield, 1),
-        Command::Fence | Command::RaiseFence { .. } => (Script::Fence, 2),
-        Command::Inspect => (Script::Inspect, 2),
+        command => Script::of(*command),
     };
-    let mut call = script.call(encoding, loaded);
-    call.arg(keys).arg(&**key);
-    if let Command::Fence | Command::RaiseFence { .. } | Command::Inspect = command {
-        call.arg(counter(key));
+    let Some(script) = script else {
+        pipeline.cmd("PING");
+        return;
+    };
+    let mut call = script.call(scripts, parameters.loaded);
+    if script.uses_counter() {
+        call.arg(2).arg(&**key).arg(counter(key));
+    } else {
+        call.arg(1).arg(&**key);
     }
     call.arg(&token[..]);
-    if publishes(*command) {
-        let namespace = namespaces.of_key(key);
-        call.arg(if encoding == LockEncoding::Plain { namespace.releases() } else { namespace.grants() });
+    if script.publishes() {
+        call.arg(channels(&parameters.namespaces.of_key(key)));
     }
     match command {
         Command::Acquire { .. }
@@ -88,10 +76,10 @@ pub(crate) fn encode(
         Command::Renew { lease: time } | Command::SetTtl { ttl: time } => {
             call.arg(millis(*time));
         }
-        Command::Release | Command::ForceRelease | Command::Withdraw => {
+        Command::ForceRelease | Command::Withdraw => {
             call.arg(millis(times.grant_lease));
         }
-        Command::ReleaseWithFleetHold { fleet_hold } => {
+        Command::Release { fleet_hold } => {
             call.arg(millis(times.grant_lease));
             add_fleet_hold(*fleet_hold, &mut call);
         }
@@ -106,7 +94,7 @@ pub(crate) fn encode(
             call.arg(millis(times.fence_ttl)).arg(*fence);
         }
     }
-    if let Some(extra) = extra {
+    if let Some(extra) = parameters.extra {
         call.arg(extra);
     }
     pipeline.add_command(call);
@@ -221,11 +209,6 @@ pub(crate) fn counter(key: &str) -> String {
     } else {
         format!("{{{key}}}{MARKER}token")
     }
-}
-
-/// Returns `true` if the script of a command publishes, so it needs the prefix of the channels.
-fn publishes(command: Command) -> bool {
-    command.is_release() || matches!(command, Command::ForceRelease | Command::Yield { .. })
 }
 
 /// Appends the fleet hold, which follows the lease in the message to the next holder.

@@ -5,7 +5,7 @@
 
 use redis::Cmd;
 
-use crate::backend::redis::encoding::LockEncoding;
+use crate::protocol::command::Command;
 
 /// A script, by its position among those of an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +28,11 @@ macro_rules! source {
     };
 }
 
+/// The scripts of an encoding, in the order of [`Script`].
+pub(crate) type ScriptSources = [&'static str; Script::COUNT];
+
 /// The scripts of the native encoding.
-pub(crate) const NATIVE: [&str; Script::COUNT] = [
+pub(crate) static NATIVE: ScriptSources = [
     source!("extend_ttl.lua", "enqueue.lua"),
     source!("extend_ttl.lua", "renew.lua"),
     source!("set_ttl.lua"),
@@ -54,7 +57,7 @@ macro_rules! plain {
 }
 
 /// The scripts of the plain encoding. Those that only check the holder are the native ones.
-pub(crate) const PLAIN: [&str; Script::COUNT] = [
+pub(crate) static PLAIN: ScriptSources = [
     include_str!("scripts/plain/peek.lua"),
     source!("extend_ttl.lua", "renew.lua"),
     source!("set_ttl.lua"),
@@ -74,7 +77,7 @@ macro_rules! redisson {
 }
 
 /// The scripts of Redisson's encoding.
-pub(crate) const REDISSON: [&str; Script::COUNT] = [
+pub(crate) static REDISSON: ScriptSources = [
     redisson!("acquire.lua"),
     concat!(
         include_str!("scripts/redisson/lib.lua"),
@@ -99,20 +102,52 @@ impl Script {
     /// The number of scripts.
     pub(crate) const COUNT: usize = Self::Inspect as usize + 1;
 
+    /// Returns the script that runs a command. `None`: no encoding needs a script, except that
+    /// Redisson's acquires with [`Script::Enqueue`].
+    pub(crate) fn of(command: Command) -> Option<Self> {
+        Some(match command {
+            Command::Acquire { .. } | Command::Verify | Command::Ping | Command::Call => return None,
+            Command::Enqueue { .. } => Self::Enqueue,
+            Command::Renew { .. } => Self::Renew,
+            Command::SetTtl { .. } => Self::SetTtl,
+            Command::Release { .. } => Self::Release,
+            Command::ReleaseWithoutHandoff => Self::ReleaseWithoutHandoff,
+            Command::ForceRelease => Self::ForceRelease,
+            Command::Withdraw => Self::Withdraw,
+            Command::Yield { .. } => Self::Yield,
+            Command::Fence | Command::RaiseFence { .. } => Self::Fence,
+            Command::Inspect => Self::Inspect,
+        })
+    }
+
+    /// Returns `true` if the script also accesses the counter of fencing tokens, its second key.
+    pub(crate) fn uses_counter(self) -> bool {
+        matches!(self, Self::Fence | Self::Inspect)
+    }
+
+    /// Returns `true` if the script publishes, so that it needs the name of a channel, or the
+    /// prefix of the names.
+    pub(crate) fn publishes(self) -> bool {
+        matches!(
+            self,
+            Self::Release | Self::ReleaseWithoutHandoff | Self::ForceRelease | Self::Withdraw | Self::Yield
+        )
+    }
+
     /// Starts a call: as `EVALSHA` if the scripts are `loaded`, otherwise as `EVAL`. The number of
     /// keys follows.
-    pub(crate) fn call(self, encoding: LockEncoding, loaded: Option<&Loaded>) -> Cmd {
+    pub(crate) fn call(self, sources: &ScriptSources, loaded: Option<&Loaded>) -> Cmd {
         let mut call = Cmd::with_capacity(8, LONG_CALL);
         match loaded {
             Some(loaded) => call.arg("EVALSHA").arg(loaded.name(self)),
-            None => call.arg("EVAL").arg(self.source(encoding)),
+            None => call.arg("EVAL").arg(self.source(sources)),
         };
         call
     }
 
-    /// Returns the source of this script in an encoding.
-    pub(crate) const fn source(self, encoding: LockEncoding) -> &'static str {
-        encoding.sources()[self as usize]
+    /// Returns the source of this script among those of an encoding.
+    pub(crate) const fn source(self, sources: &ScriptSources) -> &'static str {
+        sources[self as usize]
     }
 }
 
@@ -138,27 +173,22 @@ const LONG_CALL: usize = 256;
 mod tests {
     use super::*;
     use crate::bounds::{LAST_FENCE, LAST_FENCE_OF_REDISSON, LONGEST_VALUE};
-    use crate::layout::Publish;
     use crate::token::{PREFIX, ProcessId, Token};
 
     #[test]
     fn the_scripts_match_the_format_of_tokens() {
         assert!(
             Script::Release
-                .source(LockEncoding::Native)
+                .source(&NATIVE)
                 .contains(&format!("redis.sha1hex(string.sub(token, 1, {}))", ProcessId::TOKEN_PREFIX))
         );
         let (token, full) = (Token::WIDTH, LONGEST_VALUE);
         for words in [format!("#value <= {full}"), format!("#value < {full}"), format!("'0', '{full}'")] {
-            assert!(Script::Enqueue.source(LockEncoding::Native).contains(&words), "{words}");
+            assert!(Script::Enqueue.source(&NATIVE).contains(&words), "{words}");
         }
-        let plain = Script::Release.source(LockEncoding::Plain);
+        let plain = Script::Release.source(&PLAIN);
         assert!(plain.contains(&format!("'0', '{token}'")), "{plain}");
-        assert!(
-            Script::Enqueue
-                .source(LockEncoding::Native)
-                .contains(&format!("string.sub(value, 1, {})", PREFIX.len()))
-        );
+        assert!(Script::Enqueue.source(&NATIVE).contains(&format!("string.sub(value, 1, {})", PREFIX.len())));
     }
 
     #[test]
@@ -171,12 +201,8 @@ mod tests {
 
     #[test]
     fn the_scripts_match_the_last_fencing_token() {
-        let last = |encoding| Script::Fence.source(encoding);
-        assert!(last(LockEncoding::Native).contains(&format!("fence > {LAST_FENCE}")));
-        assert!(
-            last(LockEncoding::Redisson(Publish::Auto))
-                .contains(&format!("text > '{LAST_FENCE_OF_REDISSON}'"))
-        );
+        assert!(Script::Fence.source(&NATIVE).contains(&format!("fence > {LAST_FENCE}")));
+        assert!(Script::Fence.source(&REDISSON).contains(&format!("text > '{LAST_FENCE_OF_REDISSON}'")));
     }
 
     #[test]

@@ -8,11 +8,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::backend::redis::encoding::scripts::Loaded;
-use crate::backend::redis::node::in_flight::InFlight;
+use crate::backend::redis::node::pipeline::PipelineBatch;
 use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
 use crate::backend::redis::transport::backoff::PROVEN;
 use crate::backend::redis::transport::connect_target::{ConnectTarget, NewConnection};
 use crate::backend::redis::transport::connection::Connection;
+use crate::backend::redis::transport::in_flight::InFlight;
 use crate::backend::redis::transport::inline_io::InlineDriver;
 use crate::backend::redis::transport::subscriber::Subscriber;
 use crate::backend::store_call::StoreScript;
@@ -50,7 +51,7 @@ pub(crate) struct NodeConnection {
     /// How many consecutive connections before this one were lost before they were of use.
     pub(crate) unproven_before: u32,
     /// The batches in flight.
-    pub(crate) in_flight: InFlight,
+    pub(crate) in_flight: Arc<InFlight<PipelineBatch>>,
 }
 
 /// How many consecutive replies were late, and why the connection is given up.
@@ -88,7 +89,7 @@ impl NodeConnection {
             is_given_up: AtomicBool::new(false),
             opened: Instant::now(),
             unproven_before: 0,
-            in_flight: InFlight::default(),
+            in_flight: InFlight::new(),
         }
     }
 

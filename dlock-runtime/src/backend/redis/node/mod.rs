@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `supervisor` | when a connection is opened, replaced, and checked |
 //! | `health` | a connection in use, and when it is given up |
-//! | `pipeline`, `in_flight`, `completion_queue` | requests that are sent together, batches in flight, the order of their completion |
+//! | `pipeline` | requests that are sent together: their encoding, and the meaning of their replies |
 //! | `subscriber_task`, `grant_message` | pub/sub messages |
 //! | `release_channels` | a channel per key that announces releases |
 //! | `invalidation_tracker` | key tracking |
@@ -18,10 +18,8 @@
 //!
 //! See also `transport`, which opens and drives the connections.
 
-mod completion_queue;
 pub(super) mod grant_message;
 pub(super) mod health;
-pub(super) mod in_flight;
 pub(super) mod invalidation_tracker;
 pub(super) mod pipeline;
 pub(super) mod release_channels;
@@ -41,7 +39,8 @@ use redis::{Pipeline, Value};
 use tokio::sync::Notify;
 
 use crate::backend::redis::command_queue::CommandQueue;
-use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
+use crate::backend::redis::encoding::plain::PlainEncoding;
+use crate::backend::redis::encoding::{self, LockEncoding, ScriptTimes};
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::invalidation_tracker::InvalidationTracker;
 use crate::backend::redis::node::pipeline::{ConnectionKind, PipelineBatch, RouteHistory};
@@ -54,7 +53,6 @@ use crate::backend::{EventReceiver, Request};
 use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::key::Name;
-use crate::layout::{Layout, Publish};
 use crate::protocol::command::{Command, EnqueueMode, Failure, FailureKind, Reply};
 use crate::sync::lock;
 use crate::token::{Jitter, ProcessId};
@@ -157,8 +155,8 @@ impl Node {
     }
 
     /// Returns the encoding of locks in the server.
-    pub(crate) fn layout(&self) -> LockEncoding {
-        self.release_channels.layout
+    pub(crate) fn encoding(&self) -> &'static dyn LockEncoding {
+        self.release_channels.encoding
     }
 
     /// Sends requests, lets them wait for a new connection, or rejects them, before it returns.
@@ -209,15 +207,17 @@ impl Node {
     ///
     /// Requests that need a release channel or replicas are ordered by the driver, on one thread.
     pub(crate) fn traffic(&self) -> LoadHint {
-        if self.layout() == LockEncoding::Native { self.under_way() } else { LoadHint::OfTheDriver }
+        if self.encoding().has_queue() { self.under_way() } else { LoadHint::DriverOnly }
     }
 
     /// Like [`traffic`](Self::traffic), for requests whose order does not matter even if they need
     /// a release channel.
     pub(crate) fn under_way(&self) -> LoadHint {
         match &*lock(&self.state) {
-            NodeState::Ready(connection) if connection.acks.is_none() => connection.in_flight.load(),
-            _ => LoadHint::OfTheDriver,
+            NodeState::Ready(connection) if connection.acks.is_some() => LoadHint::DriverOnly,
+            NodeState::Ready(connection) if connection.in_flight.is_idle() => LoadHint::Idle,
+            NodeState::Ready(_) => LoadHint::Busy,
+            _ => LoadHint::DriverOnly,
         }
     }
 
@@ -243,7 +243,7 @@ impl Node {
             self.reject(rejected, &failure); // holds no lock
         }
         if let (Some(connection), Some(what)) = (connection, what) {
-            connection.in_flight.drop_behind(&connection, what); // of a lost one, its replies may not be completed yet
+            connection.in_flight.drop_behind(what); // of a lost one, its replies may not be completed yet
         }
     }
 
@@ -288,7 +288,7 @@ impl Node {
     /// Returns `true` if messages about `key` are received: its grants or, in other layouts, its
     /// releases.
     pub(crate) fn is_told_of(&self, key: &str) -> bool {
-        if !self.is_listening() || self.layout() != LockEncoding::Native {
+        if !self.is_listening() || !self.encoding().has_queue() {
             return self.is_listening();
         }
         // A key of an unknown namespace maps to the manager's own, but its grants are published on
@@ -353,7 +353,7 @@ impl Node {
         matches!(
             (command, reply),
             (Command::Enqueue { mode: EnqueueMode::Join, .. }, Reply::NotQueued { .. })
-        ) && self.layout() == LockEncoding::Native
+        ) && self.encoding().has_queue()
     }
 
     fn send_over(
@@ -443,14 +443,11 @@ impl NodeState {
 }
 
 /// Returns the configured encoding, for a server that `discovery` finds.
-fn encoding_of(settings: &Settings, discovery: &Discovery) -> LockEncoding {
-    match (settings.layout, settings.publish, discovery) {
-        (.., Discovery::Quorum(..)) => LockEncoding::Plain,
-        (Layout::Native, ..) => LockEncoding::Native,
-        (Layout::Redisson, publish, Discovery::Primary(_)) => LockEncoding::Redisson(publish),
-        // Outside of clusters, Redisson does not use sharded channels by default.
-        (Layout::Redisson, Publish::Auto, _) => LockEncoding::Redisson(Publish::Publish),
-        (Layout::Redisson, publish, _) => LockEncoding::Redisson(publish),
+fn encoding_of(settings: &Settings, discovery: &Discovery) -> &'static dyn LockEncoding {
+    match discovery {
+        Discovery::Quorum(..) => &PlainEncoding,
+        Discovery::Primary(_) => encoding::of_settings(settings, true),
+        Discovery::Fixed(_) | Discovery::Sentinel(_) => encoding::of_settings(settings, false),
     }
 }
 

@@ -4,22 +4,23 @@
 //! its batch is dropped.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use redis::{RedisResult, Value};
 
 use crate::backend::Request;
+use crate::backend::redis::encoding::ScriptParameters;
 use crate::backend::redis::encoding::codec;
 use crate::backend::redis::encoding::store_call;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::invalidation_tracker::TrackingConnection;
 use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
+use crate::backend::redis::transport::completion_queue::{Batch, PendingReplies};
 use crate::backend::redis::transport::connection::Connection;
 use crate::backend::redis::transport::error_kind;
-use crate::backend::redis::transport::inline_io::InlineDriver;
+use crate::backend::reply_recipient::ReplyRecipient;
 use crate::clock::boot_time;
 use crate::protocol::command::{Failure, Reply};
 use crate::protocol::deadline::BootInstant;
@@ -55,12 +56,9 @@ fn poll_first(mut answered: PendingReplies) -> PendingReplies {
     }
 }
 
-/// A future that sends a batch and returns its replies.
-pub(crate) type PendingReplies = Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>;
-
 /// Which timer finds late replies.
 #[derive(Clone, Copy)]
-pub(crate) enum TimeoutSource {
+enum TimeoutSource {
     /// A timer of the runtime that sends.
     Runtime,
     /// The watch of the connection: the sender may be on no runtime, and a timer per batch is
@@ -94,8 +92,10 @@ impl PipelineBatch {
 
     /// Sends the batch. Its requests are completed where the replies are read.
     pub(crate) fn send(self) {
-        let connection = Arc::clone(&self.connection);
-        connection.in_flight.start(self);
+        let (connection, count) = (Arc::clone(&self.connection), self.caller_count());
+        let driver = (!matches!(self.kind, ConnectionKind::Tracking(_))).then_some(&*connection.driver);
+        let replies = self.start(TimeoutSource::Connection);
+        connection.in_flight.start(self, replies, driver, count);
     }
 
     /// Sends the batch at once, and returns a future that completes its requests.
@@ -124,29 +124,30 @@ impl PipelineBatch {
 
     /// Returns a future that enqueues the requests on its first poll, and then waits for their
     /// replies.
-    pub(crate) fn start(&self, timeout_source: TimeoutSource) -> PendingReplies {
+    fn start(&self, timeout_source: TimeoutSource) -> PendingReplies {
         let loaded =
             self.connection.scripts.as_ref().filter(|_| !self.as_text && !self.connection.lacks_evalsha());
-        let besides = |request: &Request| match self.kind {
+        let extra = |request: &Request| match self.kind {
             ConnectionKind::ReplicaAcks if request.command.grants_ownership() => Some("write"),
             ConnectionKind::Commands | ConnectionKind::ReplicaAcks => None,
             ConnectionKind::Tracking(_) => Some("read"),
         };
+        let (encoding, times) = (self.node.encoding(), self.node.script_times);
+        let namespaces = &self.node.shared.namespaces;
         let mut pipeline =
             redis::Pipeline::with_capacity(self.requests.len() * self.replies_per_request() + 1);
         for request in &self.requests {
             if self.route_history.asking {
                 pipeline.cmd("ASKING");
             }
-            let (layout, times) = (self.node.layout(), self.node.script_times);
-            let namespaces = &self.node.shared.namespaces;
             if let Some(call) = &request.call {
                 let is_known = loaded.is_some() && self.connection.has_script(call.script());
                 store_call::encode(&**call, &request.key, namespaces, is_known, &mut pipeline);
                 self.client_connection(timeout_source).inbound().allow_large_replies();
                 continue;
             }
-            layout.encode(request, namespaces, times, loaded, besides(request), &mut pipeline);
+            let parameters = ScriptParameters { namespaces, times, loaded, extra: extra(request) };
+            encoding.encode(request, &parameters, &mut pipeline);
         }
         if let Some(acks) = self.acks() {
             pipeline.add_command(acks.wait());
@@ -162,7 +163,7 @@ impl PipelineBatch {
     }
 
     /// Completes the requests with their replies. Returns those that must be sent again.
-    pub(crate) fn finish(mut self, answers: RedisResult<Vec<Value>>) -> Option<Self> {
+    fn finish(mut self, answers: RedisResult<Vec<Value>>) -> Option<Self> {
         match answers {
             Ok(answers) => self.dispatch_replies(&answers),
             Err(error) => {
@@ -173,12 +174,6 @@ impl PipelineBatch {
                 None
             }
         }
-    }
-
-    /// Completes the requests, whose replies are late.
-    pub(crate) fn time_out(self) {
-        let failure = self.connection.target.timeout_failure();
-        self.finish_unanswered(&failure, true);
     }
 
     fn finish_unanswered(mut self, failure: &Failure, timeout: bool) {
@@ -193,34 +188,15 @@ impl PipelineBatch {
     }
 
     /// Returns how many requests are those of callers, who are likely to send more.
-    pub(crate) fn caller_count(&self) -> usize {
+    fn caller_count(&self) -> usize {
         let is_of_a_caller = |request: &&Request| {
             // A request to a quorum does not show whether a caller waits for it, but a release
             // rarely does.
-            let lets_go = request.ballot.is_some() && request.command.is_release();
-            request.is_awaited() && !lets_go && !request.command.is_renewal()
+            let is_vote = request.answer.as_ref().and_then(ReplyRecipient::operation).is_some();
+            let is_release = is_vote && request.command.is_release();
+            request.is_awaited() && !is_release && !request.command.is_renewal()
         };
         self.requests.iter().filter(is_of_a_caller).count()
-    }
-
-    /// Returns the driver that the sender polls: that of the connection for commands.
-    pub(crate) fn driver(&self) -> Option<Arc<InlineDriver>> {
-        matches!(self.kind, ConnectionKind::Commands).then(|| Arc::clone(&self.connection.driver))
-    }
-
-    /// Returns the connection.
-    pub(crate) fn connection(&self) -> &Arc<NodeConnection> {
-        &self.connection
-    }
-
-    /// Returns `true` if it is sent over the connection with key tracking.
-    pub(crate) fn is_tracked(&self) -> bool {
-        matches!(self.kind, ConnectionKind::Tracking(_))
-    }
-
-    /// Returns when the batch was sent.
-    pub(crate) fn sent(&self) -> BootInstant {
-        self.sent
     }
 
     /// Completes the requests with their replies. Returns those that must be sent again.
@@ -284,7 +260,7 @@ impl PipelineBatch {
 
     fn decode(&self, request: &Request, answer: &Value) -> Reply {
         let server = &self.connection.target.shown;
-        let Some(call) = &request.call else { return self.node.layout().decode(request, answer, server) };
+        let Some(call) = &request.call else { return self.node.encoding().decode(request, answer, server) };
         if let Value::ServerError(error) = answer {
             return codec::error_reply(server, error);
         }
@@ -346,6 +322,23 @@ impl PipelineBatch {
         if let Some((acks, keys)) = behind {
             acks.on_replies(&keys);
         }
+    }
+}
+
+impl Batch for PipelineBatch {
+    fn sent(&self) -> BootInstant {
+        self.sent
+    }
+
+    fn complete(self, answers: RedisResult<Vec<Value>>) {
+        if let Some(again) = self.finish(answers) {
+            again.send();
+        }
+    }
+
+    fn time_out(self) {
+        let failure = self.connection.target.timeout_failure();
+        self.finish_unanswered(&failure, true);
     }
 }
 

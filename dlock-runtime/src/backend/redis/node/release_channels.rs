@@ -31,7 +31,7 @@ use crate::sync::lock;
 
 /// The release channels that one node subscribes to.
 pub(crate) struct ReleaseChannels {
-    pub(crate) layout: LockEncoding,
+    pub(crate) encoding: &'static dyn LockEncoding,
     shared: Arc<CommandQueue>,
     state: Mutex<ChannelState>,
     /// Notified when the first channel is added.
@@ -92,19 +92,19 @@ struct ReleaseChannel {
 }
 
 impl ReleaseChannels {
-    pub(crate) fn new(layout: LockEncoding, shared: Arc<CommandQueue>) -> Self {
-        Self { layout, shared, state: Mutex::default(), first: Notify::new() }
+    pub(crate) fn new(encoding: &'static dyn LockEncoding, shared: Arc<CommandQueue>) -> Self {
+        Self { encoding, shared, state: Mutex::default(), first: Notify::new() }
     }
 
     /// Returns the name of the release channel of a key, if the encoding has one.
     fn channel_name(&self, key: &str) -> Option<String> {
-        self.layout.release_channel(&self.shared.namespaces, key)
+        self.encoding.release_channel(&self.shared.namespaces, key)
     }
 
     /// Returns `true` if a request can be sent: it needs no channel, or the subscription is
     /// confirmed.
     pub(crate) fn can_send(&self, request: &Request) -> bool {
-        if !self.layout.listens_first(request.command) {
+        if !self.encoding.listens_first(request.command) {
             return true;
         }
         let Some(name) = self.channel_name(&request.key) else { return true };
@@ -138,7 +138,7 @@ impl ReleaseChannels {
 
     /// Subscribes to all channels over a new connection. Gives up after `timeout`.
     pub(crate) async fn open(&self, plain: PubSubSink, shard: Option<ShardSink>, timeout: Duration) {
-        let sinks = ChannelSinks { plain, shard, publish: self.layout.publish() };
+        let sinks = ChannelSinks { plain, shard, publish: self.encoding.publish() };
         let (names, generation) = {
             let mut state = lock(&self.state);
             state.sinks = Some(sinks.clone());
@@ -233,9 +233,10 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::redis::encoding::plain::PlainEncoding;
 
     fn with_channels(keys: &[&str]) -> ReleaseChannels {
-        let channels = ReleaseChannels::new(LockEncoding::Plain, Arc::new(CommandQueue::new("dlock")));
+        let channels = ReleaseChannels::new(&PlainEncoding, Arc::new(CommandQueue::new("dlock")));
         for key in keys {
             let channel = ReleaseChannel { key: (*key).into(), is_subscribed: true, was_requested: true };
             lock(&channels.state).channels.insert(channels.channel_name(key).unwrap_or_default(), channel);

@@ -209,7 +209,7 @@ mod tests {
         let mut queue = Queue::default();
 
         let others = queue.intercept(vec![
-            request("a", Command::Release),
+            request("a", Command::RELEASE),
             request("a", Command::Withdraw),
             request("a", ACQUIRE),
             request("b", ACQUIRE),
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn a_request_behind_a_waiting_one_waits_too() {
         let mut queue = Queue::default();
-        queue.intercept(vec![request("a", Command::Release), request("a", ACQUIRE)]);
+        queue.intercept(vec![request("a", Command::RELEASE), request("a", ACQUIRE)]);
 
         queue.intercept(vec![request("a", Command::Renew { lease: Duration::from_secs(9) })]);
         queue.on_replies(&"a".into());

@@ -9,7 +9,6 @@ use redis::aio::PubSubSink;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::namespaces::may_grant;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::grant_message::{GrantMessage, changed_key};
@@ -93,7 +92,7 @@ impl Node {
     /// If the server refuses one, tries again every second. After a new subscription all waiters
     /// try again.
     async fn subscribe_to_namespaces(&self, mut sink: PubSubSink, target: &ConnectTarget) {
-        if self.layout() != LockEncoding::Native {
+        if !self.encoding().has_queue() {
             return std::future::pending().await; // no grant is published
         }
         loop {
@@ -133,7 +132,7 @@ impl Node {
 
     /// Connects for sharded pub/sub, if releases are published by it.
     async fn connect_for_shards(&self, connection: &NodeConnection) -> Option<ShardSubscriber> {
-        if self.layout().publish() == Publish::Publish {
+        if self.encoding().publish() == Publish::Publish {
             return None;
         }
         connection.target.open_for_shards().await.ok()
@@ -152,7 +151,7 @@ impl Node {
                     }
                 }
             }
-            None if self.layout().publish() == Publish::Publish => std::future::pending().await,
+            None if self.encoding().publish() == Publish::Publish => std::future::pending().await,
             None => tokio::time::sleep(SHARD_RETRY_INTERVAL).await,
         }
     }

@@ -122,7 +122,7 @@ impl Node {
         unproven_before: u32,
     ) -> Result<NodeConnection, Failure> {
         let commands = async {
-            let mut opened = target.connect(self.layout().sources(), &self.shared.runtimes).await?;
+            let mut opened = target.connect(self.encoding().scripts(), &self.shared.runtimes).await?;
             self.discovery.check(&target, &mut opened.timed).await?;
             Ok(opened)
         };
@@ -191,7 +191,7 @@ impl Node {
         drop(state);
         if let NodeState::Reconnecting(Reconnecting { behind: Some(behind), .. }) = before {
             for what in behind {
-                connection.in_flight.drop_behind(connection, what);
+                connection.in_flight.drop_behind(what);
             }
         }
         true
@@ -259,7 +259,11 @@ impl Node {
             () = self.run_subscriber(connection, moved) => {}
             () = self.check_health(connection) => {}
             () = self.run_tracking(connection) => {}
-            () = connection.in_flight.run_timeouts(connection.target.response_timeout, &self.shared) => {}
+            () = connection.in_flight.run_timeouts(
+                connection.target.response_timeout,
+                &self.shared.runtimes,
+                || self.shared.has_queued(),
+            ) => {}
         }
         connection.failure()
     }

@@ -8,21 +8,24 @@ use redis::{Pipeline, Value};
 
 use crate::backend::Request;
 use crate::backend::redis::encoding::codec;
-use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
+use crate::backend::redis::encoding::plain::PlainEncoding;
+use crate::backend::redis::encoding::{self, LockEncoding, ScriptParameters, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::probe::session::ProbeSession;
 use crate::backend::redis::transport::error_kind;
 use crate::config::Settings;
 use crate::doctor::facts::{Deployment, Need, Probe, Read, RecordNeed, Refusal};
 use crate::key::{MARKER, Name};
-use crate::layout::Publish;
+use crate::layout::{Layout, Publish};
 use crate::protocol::command::{Command, EnqueueMode};
 use crate::token::TokenSource;
 
 /// How a manager would use the server.
 pub(super) struct CommandCheck {
     topology: Deployment,
-    pub(super) encoding: LockEncoding,
+    pub(super) encoding: &'static dyn LockEncoding,
+    /// Whether locks are strings.
+    has_strings: bool,
     /// Whether writes wait for replicas.
     waits: bool,
     /// Whether the manager uses client tracking.
@@ -35,11 +38,9 @@ pub(super) struct CommandCheck {
 
 impl CommandCheck {
     pub(super) fn new(topology: Deployment, settings: &Settings) -> Self {
-        let encoding = match (topology, settings.layout) {
-            (Deployment::Quorum, _) => LockEncoding::Plain,
-            (_, crate::Layout::Native) => LockEncoding::Native,
-            (Deployment::Cluster, crate::Layout::Redisson) => LockEncoding::Redisson(settings.publish),
-            (_, crate::Layout::Redisson) => LockEncoding::Redisson(Publish::Publish),
+        let encoding = match topology {
+            Deployment::Quorum => &PlainEncoding,
+            _ => encoding::of_settings(settings, topology == Deployment::Cluster),
         };
         let (us, namespace) = (TokenSource::new(), &settings.namespace);
         let separator = if namespace.is_empty() { "" } else { ":" };
@@ -49,6 +50,7 @@ impl CommandCheck {
         Self {
             topology,
             encoding,
+            has_strings: topology == Deployment::Quorum || settings.layout == Layout::Native,
             waits: rules.replica_acks > 0,
             tracks: rules.tracking,
             key,
@@ -71,10 +73,7 @@ impl CommandCheck {
 
 /// Tries each command separately, so that a rejected one can be named, and then as locks use them.
 pub(super) async fn all(session: &mut ProbeSession<'_>, usage: &CommandCheck) -> Vec<Probe> {
-    let mut probes = match usage.encoding {
-        LockEncoding::Native | LockEncoding::Plain => of_strings(session, usage).await,
-        LockEncoding::Redisson(_) => Vec::new(),
-    };
+    let mut probes = if usage.has_strings { of_strings(session, usage).await } else { Vec::new() };
     let others = tries(session, |to| {
         for (command, rule, not_with) in
             [("PUBLISH", "+publish", Publish::Spublish), ("SPUBLISH", "+spublish", Publish::Publish)]
@@ -208,14 +207,19 @@ impl Attempts<Need> {
             ("renewing it", Command::Renew { lease: SHORT }),
             ("waiting for it", Command::Enqueue { lease: SHORT, mode: EnqueueMode::TryOnly }),
             ("inspecting it", Command::Inspect),
-            ("releasing it", Command::Release),
+            ("releasing it", Command::RELEASE),
         ] {
             // An inspection reads the fencing counter.
             let need = if command == Command::Inspect { Need::Fencing } else { Need::Locks };
             self.named.push((name, None, need));
             let request = Request::new(Name::clone(&key), token, command);
-            let times = ScriptTimes { grant_lease: SHORT, fence_ttl: SHORT };
-            usage.encoding.encode(&request, &usage.namespaces, times, None, None, &mut self.questions);
+            let parameters = ScriptParameters {
+                namespaces: &usage.namespaces,
+                times: ScriptTimes { grant_lease: SHORT, fence_ttl: SHORT },
+                loaded: None,
+                extra: None,
+            };
+            usage.encoding.encode(&request, &parameters, &mut self.questions);
         }
     }
 }

@@ -17,8 +17,9 @@ use redis::{Parser, Pipeline, PushKind, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::scripts::Loaded;
-use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
+use crate::backend::redis::encoding::native::NativeEncoding;
+use crate::backend::redis::encoding::scripts::{Loaded, NATIVE};
+use crate::backend::redis::encoding::{LockEncoding, ScriptParameters, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::owner_lookup::{self, OwnerLookup};
 use crate::backend::redis::simulation::parameters::Parameters;
@@ -89,7 +90,7 @@ pub(super) trait Server {
             let answer = self.ask(TRACKED, &pipeline(command));
             assert!(!matches!(answer, Value::ServerError(_)), "{answer:?}");
         }
-        let load = command_fallbacks::load(LockEncoding::Native.sources());
+        let load = command_fallbacks::load(&NATIVE);
         self.send(COMMANDS, &load);
         let names: Vec<_> = (0..load.len())
             .map(|_| error_kind::text(&self.receive(COMMANDS)).expect("a script has a hash").to_owned())
@@ -280,8 +281,8 @@ fn draw(parameters: &mut Parameters, token: &dyn Fn(&mut Parameters) -> Token) -
         },
         6 => parameters.one_of(&[Command::Renew { lease }, Command::Renew { lease }, Command::Verify]),
         7 => Command::SetTtl { ttl: lease },
-        8 => Command::Release,
-        9 => Command::ReleaseWithFleetHold { fleet_hold },
+        8 => Command::RELEASE,
+        9 => Command::Release { fleet_hold },
         10 => Command::ReleaseWithoutHandoff,
         11 => Command::ForceRelease,
         12 => Command::Withdraw,
@@ -373,7 +374,7 @@ fn forget_scripts(stub: &mut Stub, real: &mut Real) -> (Value, Value) {
     stub.redis.forget_scripts();
     real.ask(OTHERS, &pipeline(&["SCRIPT", "FLUSH"]));
     let [of_stub, of_real] = [stub as &mut dyn Server, real].map(|server| {
-        let load = command_fallbacks::load(LockEncoding::Native.sources());
+        let load = command_fallbacks::load(&NATIVE);
         let unknown = server.ask(COMMANDS, &pipeline(&["EVALSHA", &"0".repeat(40), "0"]));
         server.send(COMMANDS, &load);
         (0..load.len()).for_each(|_| drop(server.receive(COMMANDS)));
@@ -389,12 +390,13 @@ fn compare(seed: u64, real: &mut Real) -> Vec<&'static str> {
     let mut tokens: Vec<_> = sources.iter().flat_map(|source| [source.next(), source.next()]).collect();
     let mut stub = Stub { redis: RedisStub::default(), connections: Vec::new() };
     let names = [stub.prepare(&sources), real.prepare(&sources)];
-    let encoded = |request: &Request, extra: Option<&str>, by_text: bool| {
+    let encoded = |request: &Request, extra: Option<&'static str>, by_text: bool| {
         names.each_ref().map(|names| {
             let mut pipeline = redis::pipe();
             let names = (!by_text).then_some(names);
             let times = ScriptTimes { grant_lease: LEASE, fence_ttl: FENCE_TTL };
-            LockEncoding::Native.encode(request, &namespaces, times, names, extra, &mut pipeline);
+            let parameters = ScriptParameters { namespaces: &namespaces, times, loaded: names, extra };
+            NativeEncoding.encode(request, &parameters, &mut pipeline);
             pipeline
         })
     };

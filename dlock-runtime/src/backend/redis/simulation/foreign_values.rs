@@ -9,7 +9,10 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::{LockEncoding, ScriptTimes};
+use crate::backend::redis::encoding::native::NativeEncoding;
+use crate::backend::redis::encoding::plain::PlainEncoding;
+use crate::backend::redis::encoding::redisson::RedissonEncoding;
+use crate::backend::redis::encoding::{LockEncoding, ScriptParameters, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::simulation::contract::{OTHERS, Real, Server, pipeline};
 use crate::backend::redis::transport::redacted::Redacted;
@@ -22,7 +25,12 @@ use crate::token::{Token, TokenSource};
 const LONGEST_SCRIPT: Duration = Duration::from_millis(50);
 const KEY: &str = "order:7";
 const LEASE: Duration = Duration::from_secs(600);
-const REDISSON: LockEncoding = LockEncoding::Redisson(Publish::Publish);
+/// The encodings with strings.
+const STRINGS: [&dyn LockEncoding; 2] = [&NativeEncoding, &PlainEncoding];
+
+fn redisson() -> &'static dyn LockEncoding {
+    RedissonEncoding::with_publish(Publish::Publish, false)
+}
 
 /// A server and the token that all commands use.
 struct Fixture {
@@ -67,17 +75,16 @@ impl Fixture {
     }
 
     /// Sends a command, and returns the reply and the time that the server took.
-    fn run(&mut self, encoding: LockEncoding, command: Command) -> (Reply, Duration) {
+    fn run(&mut self, encoding: &dyn LockEncoding, command: Command) -> (Reply, Duration) {
         let request = Request::new(KEY.into(), self.token, command);
         let mut question = Pipeline::new();
-        encoding.encode(
-            &request,
-            &Namespaces::new("dlock"),
-            ScriptTimes { grant_lease: Duration::from_secs(3), fence_ttl: Duration::from_secs(60) },
-            None,
-            None,
-            &mut question,
-        );
+        let parameters = ScriptParameters {
+            namespaces: &Namespaces::new("dlock"),
+            times: ScriptTimes { grant_lease: Duration::from_secs(3), fence_ttl: Duration::from_secs(60) },
+            loaded: None,
+            extra: None,
+        };
+        encoding.encode(&request, &parameters, &mut question);
         let answer = self.real.ask(0, &question);
         let reply = encoding.decode(&request, &answer, &Redacted::new("h:1"));
         let Value::Array(entries) = self.call(&["SLOWLOG", "GET", "1"]) else { panic!("the log is a list") };
@@ -92,7 +99,7 @@ impl Fixture {
     /// is fast and the reply is expected.
     fn assert_quick(
         &mut self,
-        encoding: LockEncoding,
+        encoding: &dyn LockEncoding,
         what: &str,
         commands: &[Command],
         mut write: impl FnMut(&mut Self),
@@ -124,8 +131,8 @@ impl Fixture {
             Command::Renew { lease: LEASE },
             Command::Verify,
             Command::SetTtl { ttl: LEASE },
-            Command::Release,
-            Command::ReleaseWithFleetHold { fleet_hold },
+            Command::RELEASE,
+            Command::Release { fleet_hold },
             Command::ReleaseWithoutHandoff,
             Command::Withdraw,
             Command::Fence,
@@ -158,7 +165,7 @@ fn is_wrong_kind(_: Command, reply: &Reply) -> bool {
 #[test]
 fn values_longer_than_a_full_queue_are_foreign_and_cost_no_time() {
     let Some(mut fixture) = Fixture::start(101) else { return };
-    for encoding in [LockEncoding::Native, LockEncoding::Plain] {
+    for encoding in STRINGS {
         let commands = fixture.commands();
         for waiters in [MAX_WAITERS + 1, MAX_WAITERS + 2, 10_000, 100_000] {
             let what = format!("{waiters} waiters");
@@ -181,7 +188,7 @@ fn values_longer_than_a_full_queue_are_foreign_and_cost_no_time() {
 #[test]
 fn an_empty_value_is_foreign() {
     let Some(mut fixture) = Fixture::start(102) else { return };
-    for encoding in [LockEncoding::Native, LockEncoding::Plain] {
+    for encoding in STRINGS {
         let commands = fixture.commands();
         let empty = |fixture: &mut Fixture| drop(fixture.call(&["SET", KEY, "", "PX", "600000"]));
         fixture.assert_quick(encoding, "an empty value", &commands, empty, is_foreign);
@@ -200,7 +207,7 @@ fn a_full_queue_of_dead_waiters_costs_no_time() {
         _ => matches!(reply, Reply::Owner),
     };
     fixture.assert_quick(
-        LockEncoding::Native,
+        &NativeEncoding,
         "a full queue",
         &commands,
         |fixture| fixture.hold_with(MAX_WAITERS),
@@ -208,7 +215,7 @@ fn a_full_queue_of_dead_waiters_costs_no_time() {
     );
 
     fixture.hold_with(MAX_WAITERS);
-    fixture.run(LockEncoding::Native, Command::Release);
+    fixture.run(&NativeEncoding, Command::RELEASE);
     assert_eq!(fixture.call(&["EXISTS", KEY]), Value::Int(0), "the dead waiters do not keep the lock");
 }
 
@@ -221,11 +228,11 @@ fn half_a_gigabyte_in_a_key_costs_no_time() {
     let mut commands = fixture.commands();
     let force_release = commands.pop();
     assert_eq!(force_release, Some(Command::ForceRelease));
-    for encoding in [LockEncoding::Native, LockEncoding::Plain] {
+    for encoding in STRINGS {
         fixture.assert_quick(encoding, "512 MB", &commands, |_| {}, is_foreign);
     }
-    fixture.assert_quick(REDISSON, "512 MB", &commands, |_| {}, is_wrong_kind);
-    let (reply, took) = fixture.run(LockEncoding::Native, Command::ForceRelease);
+    fixture.assert_quick(redisson(), "512 MB", &commands, |_| {}, is_wrong_kind);
+    let (reply, took) = fixture.run(&NativeEncoding, Command::ForceRelease);
     assert!(matches!(reply, Reply::Owner) && took <= LONGEST_SCRIPT, "{reply:?} after {took:?}");
 }
 
@@ -238,7 +245,7 @@ fn a_million_fields_cost_no_time() {
     let Some(mut fixture) = Fixture::start(105) else { return };
     fixture.eval(MILLION, KEY, &[]);
     let commands = fixture.commands();
-    for encoding in [LockEncoding::Native, LockEncoding::Plain] {
+    for encoding in STRINGS {
         let is_refused = |command, reply: &Reply| match command {
             Command::Acquire { .. } => matches!(reply, Reply::Contended),
             _ => is_wrong_kind(command, reply),
@@ -251,7 +258,7 @@ fn a_million_fields_cost_no_time() {
         }
         _ => matches!(reply, Reply::NotOwner),
     };
-    fixture.assert_quick(REDISSON, "a million fields", &commands, |_| {}, is_refused);
+    fixture.assert_quick(redisson(), "a million fields", &commands, |_| {}, is_refused);
     let owner = owner(&mut fixture);
     let with_owner = |fixture: &mut Fixture| drop(fixture.call(&["HSET", KEY, &owner, "1"]));
     let is_left = |command, reply: &Reply| match command {
@@ -262,15 +269,15 @@ fn a_million_fields_cost_no_time() {
     };
     let commands: Vec<_> =
         commands.into_iter().filter(|command| !matches!(command, Command::RaiseFence { .. })).collect();
-    fixture.assert_quick(REDISSON, "a million fields and the owner", &commands, with_owner, is_left);
-    fixture.run(REDISSON, Command::Release);
+    fixture.assert_quick(redisson(), "a million fields and the owner", &commands, with_owner, is_left);
+    fixture.run(redisson(), Command::RELEASE);
     assert_eq!(fixture.call(&["HLEN", KEY]), Value::Int(1_000_000), "foreign fields remain");
 }
 
 /// Returns the token in the format of an owner, read from a new lock. The present key is preserved.
 fn owner(fixture: &mut Fixture) -> String {
     fixture.call(&["RENAME", KEY, "aside"]);
-    let (reply, _) = fixture.run(REDISSON, Command::Acquire { lease: LEASE });
+    let (reply, _) = fixture.run(redisson(), Command::Acquire { lease: LEASE });
     assert!(matches!(reply, Reply::Owner), "{reply:?}");
     let Value::Array(fields) = fixture.call(&["HKEYS", KEY]) else { panic!("a lock is a hash") };
     let Some(Value::BulkString(owner)) = fields.first() else { panic!("a lock has an owner") };
@@ -293,11 +300,11 @@ fn long_fields_and_values_of_a_hash_cost_no_time() {
     };
     let long = "local long = '1' while #long < 67108864 do long = long .. long end return redis.call('HSET', KEYS[1], ";
     fixture.eval(&format!("{long} long, 1)"), KEY, &[]);
-    fixture.assert_quick(REDISSON, "a field of 64 MB", &commands, |_| {}, is_foreign);
+    fixture.assert_quick(redisson(), "a field of 64 MB", &commands, |_| {}, is_foreign);
     let owner = owner(&mut fixture);
     fixture.call(&["DEL", KEY]);
     fixture.eval(&format!("{long} ARGV[1], long)"), KEY, &[&owner]);
-    fixture.assert_quick(REDISSON, "the owner's field with 64 MB", &commands, |_| {}, is_foreign);
+    fixture.assert_quick(redisson(), "the owner's field with 64 MB", &commands, |_| {}, is_foreign);
 }
 
 #[test]
@@ -306,8 +313,9 @@ fn fencing_tokens_rise_to_their_bound_and_end_in_a_typed_error() {
     let last = |number: u64| number.to_string();
     let next = |number: u64| Some(number + 1);
     let far = 1 << 52; // above the clock's microseconds
-    for encoding in [LockEncoding::Native, LockEncoding::Plain, REDISSON] {
-        let is_redisson = encoding == REDISSON;
+    for (encoding, is_redisson) in
+        [(&NativeEncoding as &dyn LockEncoding, false), (&PlainEncoding, false), (redisson(), true)]
+    {
         let counter = if is_redisson { "redisson_lock_token:{order:7}" } else { "{order:7}##token" };
         let bound = if is_redisson { LAST_FENCE_OF_REDISSON } else { LAST_FENCE };
         let mut cases = vec![
@@ -374,9 +382,10 @@ fn fencing_tokens_rise_to_their_bound_and_end_in_a_typed_error() {
 #[test]
 fn a_counter_of_a_hundred_megabytes_costs_no_time() {
     let Some(mut fixture) = Fixture::start(108) else { return };
-    for (encoding, counter) in
-        [(LockEncoding::Native, "{order:7}##token"), (REDISSON, "redisson_lock_token:{order:7}")]
-    {
+    for (encoding, counter) in [
+        (&NativeEncoding as &dyn LockEncoding, "{order:7}##token"),
+        (redisson(), "redisson_lock_token:{order:7}"),
+    ] {
         fixture.call(&["DEL", KEY]);
         fixture.run(encoding, Command::Acquire { lease: LEASE });
         fixture.call(&["SETRANGE", counter, "100000000", "1"]);
@@ -405,7 +414,7 @@ fn a_counter_is_raised_exactly_and_not_above_its_bound() {
         fixture.call(&["SET", KEY, &fixture.token.to_string()]);
         fixture.call(&["SET", counter, stored]);
 
-        let (reply, _) = fixture.run(LockEncoding::Plain, Command::RaiseFence { fence: raised });
+        let (reply, _) = fixture.run(&PlainEncoding, Command::RaiseFence { fence: raised });
 
         match (expected, reply) {
             (Some(expected), Reply::Fenced(fence)) => assert_eq!(fence, expected, "{stored} to {raised}"),

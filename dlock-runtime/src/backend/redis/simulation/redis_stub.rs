@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::backend::redis::encoding::LockEncoding;
-use crate::backend::redis::encoding::scripts::Script;
+use crate::backend::redis::encoding::scripts::{NATIVE, Script};
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::owner_lookup;
 use crate::backend::redis::simulation::resp::RespValue;
@@ -259,7 +258,7 @@ impl RedisStub {
                 reply
             }
             ["SCRIPT", "LOAD", text] => {
-                let at = SCRIPTS.iter().position(|script| script.source(LockEncoding::Native) == text)?;
+                let at = SCRIPTS.iter().position(|script| script.source(&NATIVE) == text)?;
                 self.loaded.insert(at);
                 RespValue::Text(name(at))
             }
@@ -307,7 +306,7 @@ impl RedisStub {
                 found.map_or(RespValue::Nil, |channel| RespValue::Text(channel.clone()))
             }
             ["EVAL", text, keys, ref rest @ ..] => {
-                let at = SCRIPTS.iter().position(|script| script.source(LockEncoding::Native) == text)?;
+                let at = SCRIPTS.iter().position(|script| script.source(&NATIVE) == text)?;
                 self.loaded.insert(at);
                 return self.script(client, SCRIPTS[at], rest.split_at_checked(keys.parse().ok()?)?, now);
             }
@@ -366,13 +365,11 @@ impl RedisStub {
                 Command::Renew { lease: millis(lease)? }
             }
             (Script::SetTtl, [ttl]) => Command::SetTtl { ttl: millis(ttl)? },
-            (Script::Release, [lease]) => {
+            (Script::Release, [lease, rest @ ..]) => {
                 grant_lease = millis(lease)?;
-                Command::Release
-            }
-            (Script::Release, [lease, fleet_hold]) => {
-                grant_lease = millis(lease)?;
-                Command::ReleaseWithFleetHold { fleet_hold: fleet_hold_of(fleet_hold)? }
+                let fleet_hold =
+                    rest.first().map_or(Some(FleetHold::UNKNOWN), |fleet_hold| fleet_hold_of(fleet_hold))?;
+                Command::Release { fleet_hold }
             }
             (Script::ReleaseWithoutHandoff, []) => Command::ReleaseWithoutHandoff,
             (Script::ForceRelease | Script::Withdraw, [lease]) => {

@@ -10,6 +10,7 @@
 //! | `stream`, `movable_stream`, `resolve`, `tls` | sockets, sockets that change their runtime, name lookups, certificates |
 //! | `connection`, `inbound`, `framing` | a connection of the client library, the bytes that it receives, limits of replies |
 //! | `inline_io` | the driver of a connection, which senders and a task poll |
+//! | `in_flight`, `completion_queue` | batches in flight and their timeouts, the order of their completion |
 //! | `keepalive`, `backoff` | when a connection is pinged, and when it is opened again |
 //! | `subscriber`, `sharded_subscriber` | connections for pub/sub messages |
 //! | `error_kind`, `redacted` | what an error reply means, and its text without secrets |
@@ -17,11 +18,13 @@
 pub(super) mod address;
 pub(super) mod backoff;
 pub(super) mod command_fallbacks;
+pub(super) mod completion_queue;
 mod connect_failure;
 pub(super) mod connect_target;
 pub(super) mod connection;
 pub(super) mod error_kind;
 mod framing;
+pub(super) mod in_flight;
 pub(super) mod inbound;
 pub(super) mod inline_io;
 pub(super) mod keepalive;

@@ -327,7 +327,7 @@ impl<'a> QuorumModel<'a> {
                 tally.mark_released();
             }
         }
-        self.request(client, token, Command::Release);
+        self.request(client, token, Command::RELEASE);
         self.retry_later(client);
     }
 
@@ -476,7 +476,7 @@ impl<'a> QuorumModel<'a> {
         }
         let pending_repairs = &mut self.clients[client].pending_repairs;
         pending_repairs.remember(token, &follows);
-        if command == Command::Release && pending_repairs.on_released(token, server) {
+        if command == Command::RELEASE && pending_repairs.on_released(token, server) {
             follows.push((server, FollowUp::Orphan));
         }
         for (server, follow) in follows {
@@ -495,7 +495,7 @@ impl<'a> QuorumModel<'a> {
             }
             (Command::Acquire { .. }, Some(_)) if is_contending => self.retry_later(client),
             // The attempt was cancelled.
-            (Command::Acquire { .. }, Some(Reply::Owner)) => self.request(client, token, Command::Release),
+            (Command::Acquire { .. }, Some(Reply::Owner)) => self.request(client, token, Command::RELEASE),
             (Command::Renew { .. }, Some(Reply::Owner)) => self.on_renewed(client, token, sent_at)?,
             (command, Some(outcome))
                 if is_lost(command, &outcome) && self.clients[client].state.token() == Some(token) =>

@@ -12,7 +12,7 @@ pub(super) fn command(command: Command) -> &'static str {
         Command::Renew { .. } => "sends RENEW",
         Command::Verify => "sends VERIFY",
         Command::SetTtl { .. } => "sends SET TTL",
-        Command::Release | Command::ReleaseWithFleetHold { .. } => "sends RELEASE",
+        Command::Release { .. } => "sends RELEASE",
         Command::ReleaseWithoutHandoff => "sends RELEASE (without hand-off)",
         Command::Withdraw => "sends WITHDRAW",
         Command::Yield { .. } => "sends YIELD",

@@ -66,7 +66,6 @@ pub(super) struct FaultProfile {
     pub(super) restarts: u64,
     /// A fault that the guarantees exclude.
     pub(super) out_of_model: OutOfModelFault,
-    pub(super) confirm_grants_first: bool,
     /// The shortest delay of a message. `delay` adds to it.
     pub(super) min_delay: u64,
 }
@@ -112,6 +111,7 @@ impl FaultProfile {
             tracking: pick(&[0, 0, 1]) == 1,
             replica_acks: u8::try_from(pick(&[0, 0, 1])).unwrap_or_default(),
             delay: pick(&[1, 5, 40, 250, 700]),
+            min_delay: pick(&[0, 0, 0, 0, 50, 120, 245]),
             lost_requests: pick(&[0, 0, 3, 15]),
             lost_replies: pick(&[0, 0, 3, 15]),
             lost_grants: pick(&[0, 0, 10, 100]),
@@ -131,8 +131,6 @@ impl FaultProfile {
                 3 => OutOfModelFault::ExcessiveDrift,
                 _ => OutOfModelFault::None,
             },
-            confirm_grants_first: pick(&[0, 0, 1]) == 1,
-            min_delay: pick(&[0, 0, 0, 0, 50, 120, 245]),
         };
         // If a lease could expire before its reply arrives, no task would ever acquire the lock.
         let profile = Self { min_delay: profile.min_delay.min(profile.lease / 5), ..profile };
@@ -183,7 +181,7 @@ impl FaultProfile {
             lost_replies: 0, lost_grants: 0,
             cancelled: 0, immediate_releases: 0, invalidations: 0, forged_grants: 0, uncounted_grants: 0, drift: 0,
             tracking: false, replica_acks: 0, yielding_processes: 0,
-            confirm_grants_first: false, min_delay: 0,
+            min_delay: 0,
             max_hold: 0, min_hold: 0, lease_difference: 0, handoff_budget: 0, fencing: 0, renew: false, delay: 1,
             grant_lease: 1_000, lease: 600, arrivals: 100, work: 400, max_backoff: 400,
         }

@@ -191,7 +191,6 @@ impl<'a> ProtocolModel<'a> {
                 grant_lease: Duration::from_millis(profile.grant_lease),
                 grants_are_proof: profile.uncounted_grants == 0 || bug == Bug::TrustsEveryGrant,
                 tracking: profile.tracking,
-                confirm_grants_first: profile.confirm_grants_first,
                 replica_acks: profile.replica_acks,
                 ..ProtocolConfig::DEFAULT
             },

@@ -19,34 +19,78 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::encoding::codec::{self, millis, time_to_live};
-use crate::backend::redis::encoding::scripts::{Loaded, Script};
+use crate::backend::redis::encoding::lock_encoding::{LockEncoding, ScriptParameters};
+use crate::backend::redis::encoding::scripts::{REDISSON, Script, ScriptSources};
+use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::transport::redacted::Redacted;
 use crate::bounds::LAST_FENCE_OF_REDISSON;
+use crate::layout::Publish;
 use crate::protocol::command::{Command, RecordInfo, Reply};
 use crate::token::Token;
 
-pub(crate) use self::names::channel;
+/// The encoding for fleets with Java clients.
+#[derive(Debug)]
+pub(crate) struct RedissonEncoding {
+    publish: Publish,
+}
+
+impl RedissonEncoding {
+    /// Returns the encoding with this command for releases. Outside of clusters, Redisson does not
+    /// use sharded channels by default.
+    pub(crate) fn with_publish(publish: Publish, in_cluster: bool) -> &'static Self {
+        match publish {
+            Publish::Auto if in_cluster => &Self { publish: Publish::Auto },
+            Publish::Auto | Publish::Publish => &Self { publish: Publish::Publish },
+            Publish::Spublish => &Self { publish: Publish::Spublish },
+            Publish::Both => &Self { publish: Publish::Both },
+        }
+    }
+}
+
+impl LockEncoding for RedissonEncoding {
+    fn scripts(&self) -> &'static ScriptSources {
+        &REDISSON
+    }
+
+    fn wakeup_jitter(&self) -> Option<Duration> {
+        Some(WAKEUP_JITTER)
+    }
+
+    fn release_channel(&self, _namespaces: &Namespaces, key: &str) -> Option<String> {
+        Some(names::channel(key))
+    }
+
+    fn publish(&self) -> Publish {
+        self.publish
+    }
+
+    fn slot_of_other_data(&self, request: &Request) -> Option<(String, &'static str)> {
+        let is_script = !matches!(request.command, Command::Ping | Command::Call);
+        is_script.then(|| (names::channel(&request.key), SPLIT_CHANNEL))
+    }
+
+    fn encode(&self, request: &Request, parameters: &ScriptParameters<'_>, pipeline: &mut Pipeline) {
+        encode(self.publish, request, parameters, pipeline);
+    }
+
+    fn decode(&self, request: &Request, value: &Value, server: &Redacted) -> Reply {
+        decode(request, value, server)
+    }
+}
 
 /// A Java thread needs 1 to 2 ms from a message to its next try. Without this delay, dlock would
 /// always win.
-pub(crate) const WAKEUP_JITTER: Duration = Duration::from_millis(5);
+const WAKEUP_JITTER: Duration = Duration::from_millis(5);
 
-/// Adds a request to a pipeline: as `EVALSHA` if the scripts are `loaded`, otherwise as `EVAL`.
-pub(crate) fn encode(
-    encoding: LockEncoding,
-    request: &Request,
-    loaded: Option<&Loaded>,
-    extra: Option<&str>,
-    pipeline: &mut Pipeline,
-) {
+/// The problem of a name whose channel is in another slot.
+const SPLIT_CHANNEL: &str = "in a cluster Redisson's channel of this name is in another slot than the lock; write braces in pairs, with text \
+                    between the first, or none";
+
+/// Adds a request to a pipeline.
+fn encode(publish: Publish, request: &Request, parameters: &ScriptParameters<'_>, pipeline: &mut Pipeline) {
     let Request { key, token, command, .. } = request;
     let script = match command {
-        Command::Ping | Command::Call => {
-            pipeline.add_command(redis::cmd("PING"));
-            return;
-        }
         Command::Verify => {
             let mut exists = redis::cmd("HEXISTS");
             exists.arg(&**key).arg(owner::written(*token));
@@ -54,57 +98,38 @@ pub(crate) fn encode(
             return;
         }
         // A waiter has subscribed before its second try.
-        Command::Acquire { .. } | Command::Enqueue { .. } => Script::Enqueue,
-        Command::Renew { .. } => Script::Renew,
-        Command::SetTtl { .. } => Script::SetTtl,
-        Command::Release | Command::ReleaseWithFleetHold { .. } => Script::Release,
-        Command::ReleaseWithoutHandoff => Script::ReleaseWithoutHandoff,
-        Command::ForceRelease => Script::ForceRelease,
-        Command::Withdraw => Script::Withdraw,
-        Command::Yield { .. } => Script::Yield,
-        Command::Fence | Command::RaiseFence { .. } => Script::Fence, // only a quorum sends `RaiseFence`, and it uses another encoding
-        Command::Inspect => Script::Inspect,
+        Command::Acquire { .. } => Some(Script::Enqueue),
+        command => Script::of(*command),
     };
-    let mut call = script.call(encoding, loaded);
-    match command {
-        Command::Fence | Command::RaiseFence { .. } | Command::Inspect => {
-            call.arg(2).arg(&**key).arg(names::counter(key))
-        }
-        _ => call.arg(1).arg(&**key),
+    let Some(script) = script else {
+        pipeline.cmd("PING");
+        return;
     };
-    call.arg(owner::written(*token));
-    match command {
-        Command::Acquire { lease: time }
-        | Command::Enqueue { lease: time, .. }
-        | Command::Renew { lease: time } => {
-            call.arg(millis(*time));
-        }
-        Command::SetTtl { ttl } => {
-            call.arg(channel(key)).arg(encoding.publish().name()).arg(millis(*ttl));
-        }
-        Command::Release
-        | Command::ReleaseWithFleetHold { .. }
-        | Command::ReleaseWithoutHandoff
-        | Command::ForceRelease
-        | Command::Withdraw
-        | Command::Yield { .. } => {
-            call.arg(channel(key)).arg(encoding.publish().name());
-        }
-        Command::Verify
-        | Command::Fence
-        | Command::RaiseFence { .. }
-        | Command::Inspect
-        | Command::Ping
-        | Command::Call => {}
+    let mut call = script.call(&REDISSON, parameters.loaded);
+    if script.uses_counter() {
+        call.arg(2).arg(&**key).arg(names::counter(key));
+    } else {
+        call.arg(1).arg(&**key);
     }
-    if let Some(extra) = extra {
+    call.arg(owner::written(*token));
+    if script.publishes() || script == Script::SetTtl {
+        call.arg(names::channel(key)).arg(publish.name());
+    }
+    if let Command::Acquire { lease: time }
+    | Command::Enqueue { lease: time, .. }
+    | Command::Renew { lease: time }
+    | Command::SetTtl { ttl: time } = command
+    {
+        call.arg(millis(*time));
+    }
+    if let Some(extra) = parameters.extra {
         call.arg(extra);
     }
     pipeline.add_command(call);
 }
 
 /// Decodes a reply.
-pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Reply {
+fn decode(request: &Request, value: &Value, server: &Redacted) -> Reply {
     let reply = match (request.command, value) {
         (Command::Acquire { .. }, Value::Array(pair)) => match pair.as_slice() {
             [Value::Int(1), _] => Some(Reply::Owner),

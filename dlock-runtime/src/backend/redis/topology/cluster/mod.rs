@@ -36,7 +36,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 use crate::backend::Request;
-use crate::backend::redis::encoding::{codec, redisson};
+use crate::backend::redis::encoding;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{EngineSink, ReplySink as _};
@@ -57,7 +57,6 @@ use crate::config::node_spec::NodeSpec;
 use crate::error::Result as Outcome;
 use crate::fork::in_one_process;
 use crate::key::Name;
-use crate::layout::Layout;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::sync::lock;
 use crate::token::{Jitter, ProcessId};
@@ -329,9 +328,9 @@ impl Cluster {
 
     /// Returns the load of the primary that serves `key`.
     pub(crate) fn traffic(&self, key: Option<&str>) -> LoadHint {
-        let Some(slot) = key.map(Slot::of) else { return LoadHint::OfTheDriver };
+        let Some(slot) = key.map(Slot::of) else { return LoadHint::DriverOnly };
         let state = lock(&self.state);
-        state.table.owner(slot).map_or(LoadHint::OfTheDriver, |primary| primary.node.traffic())
+        state.table.owner(slot).map_or(LoadHint::DriverOnly, |primary| primary.node.traffic())
     }
 
     /// Returns a problem if data of the lock would be in another slot than the lock, so that no
@@ -340,12 +339,7 @@ impl Cluster {
         if !request.key.contains(['{', '}']) {
             return None;
         }
-        let (name, problem) = match (self.settings.layout, request.command) {
-            (_, Command::Ping | Command::Call) => return None,
-            (Layout::Redisson, _) => (redisson::channel(&request.key), SPLIT_CHANNEL),
-            (Layout::Native, Command::Fence) => (codec::counter(&request.key), SPLIT_COUNTER),
-            (Layout::Native, _) => return None,
-        };
+        let (name, problem) = encoding::of_settings(&self.settings, true).slot_of_other_data(request)?;
         (Slot::of(&name) != slot).then_some(problem)
     }
 
@@ -462,14 +456,6 @@ fn first_to_report(mut failures: Vec<Failure>) -> Option<Failure> {
 
 /// The problem of a key whose slot has no primary.
 const NO_PRIMARY: &str = "no primary serves the slot of the key in the cluster";
-
-/// The problem of a name whose channel is in another slot.
-const SPLIT_CHANNEL: &str = "in a cluster Redisson's channel of this name is in another slot than the lock; write braces in pairs, with text \
-                    between the first, or none";
-
-/// The problem of a name whose fencing counter is in another slot.
-const SPLIT_COUNTER: &str = "in a cluster the fencing counter of this name is in another slot than the lock; write braces in pairs, with text \
-                            between the first, or none";
 
 /// The maximum number of primaries; Redis recommends at most 1,000 nodes. Without it, a server that
 /// pretends to be a cluster could cause connections to any number of hosts.

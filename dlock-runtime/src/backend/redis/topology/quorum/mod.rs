@@ -42,6 +42,7 @@ use crate::backend::redis::topology::quorum::membership::{MemberIndex, Membershi
 use crate::backend::redis::topology::quorum::operations::QuorumOperations;
 use crate::backend::redis::topology::send_queue::{self, SendQueue};
 use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::reply_recipient::ReplyRecipient;
 use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::config::quorum::QuorumEndpoint;
@@ -121,8 +122,8 @@ impl Quorum {
             for request in requests {
                 self.membership.record_lease(request.command, sent);
                 let asked = request.for_one_of_many();
-                let ballot = Some(operations.open(request, sent, self.voters.len()));
-                self.ask_all(&Request { ballot, ..asked }, fan);
+                let number = operations.open(request, sent, self.voters.len());
+                self.ask_all(number, &asked, fan);
             }
         });
         self.send();
@@ -132,7 +133,7 @@ impl Quorum {
     /// request costs one write per server, so each write should carry many requests.
     pub(crate) fn traffic(&self) -> LoadHint {
         let idle = self.voters.iter().filter(|voter| voter.node.under_way() == LoadHint::Idle).count();
-        if idle >= majority(self.voters.len()) { LoadHint::Idle } else { LoadHint::OfTheDriver }
+        if idle >= majority(self.voters.len()) { LoadHint::Idle } else { LoadHint::DriverOnly }
     }
 
     /// Queues the withdrawals that are due at reachable servers, and returns the time until the
@@ -200,10 +201,11 @@ impl Quorum {
         }
     }
 
-    /// Adds the same request for every server.
-    fn ask_all(&self, asked: &Request, fan: &mut QuorumFanOut) {
+    /// Adds the request of an operation for every server.
+    fn ask_all(&self, number: usize, asked: &Request, fan: &mut QuorumFanOut) {
         for server in 0..self.voters.len() {
-            fan.add(server, |of| *of == server, asked.for_one_of_many());
+            let answer = Some(ReplyRecipient::Operation(number));
+            fan.add(server, |of| *of == server, Request { answer, ..asked.for_one_of_many() });
         }
     }
 
@@ -225,20 +227,20 @@ impl Quorum {
         let (mut outcomes, mut own, mut over) = (Vec::new(), Vec::new(), 0);
         self.decide(|operations, fan| {
             for (request, reply) in votes {
-                if request.ballot.is_none() {
+                let Some(number) = request.answer.as_ref().and_then(ReplyRecipient::operation) else {
                     if let Command::Acquire { .. } = request.command {
                         operations.repaired(server, request.token, &reply);
                     } else {
                         own.push((request, reply));
                     }
                     continue;
-                }
-                let counted = operations.vote(server, &request, reply, counts);
+                };
+                let counted = operations.vote(server, number, &request, reply, counts);
                 for (server, follow) in counted.follows {
                     self.follow(server, follow, &request, fan);
                 }
-                if let Some(next) = counted.next {
-                    self.ask_all(&next, fan);
+                if let Some((number, next)) = counted.next {
+                    self.ask_all(number, &next, fan);
                 }
                 outcomes.extend(counted.outcome);
                 over += usize::from(counted.is_over);

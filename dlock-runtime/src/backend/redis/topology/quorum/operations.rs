@@ -49,8 +49,8 @@ pub(super) struct CountedVote {
     pub(super) outcome: Option<OperationOutcome>,
     /// Follow-up actions by server.
     pub(super) follows: Vec<(usize, FollowUp)>,
-    /// A request to send to every server.
-    pub(super) next: Option<Request>,
+    /// The number of another operation, and its request to every server.
+    pub(super) next: Option<(usize, Request)>,
     /// Whether the request is complete.
     pub(super) is_over: bool,
 }
@@ -96,11 +96,17 @@ impl QuorumOperations {
         }
     }
 
-    /// Counts the vote of `server` on the request `asked`. `counts`: whether its acceptance of an
-    /// acquire counts.
-    pub(super) fn vote(&mut self, server: usize, asked: &Request, reply: Reply, counts: bool) -> CountedVote {
+    /// Counts the vote of `server` in the operation `number` on the request `asked`. `counts`:
+    /// whether its acceptance of an acquire counts.
+    pub(super) fn vote(
+        &mut self,
+        server: usize,
+        number: usize,
+        asked: &Request,
+        reply: Reply,
+        counts: bool,
+    ) -> CountedVote {
         let mut counted = CountedVote::default();
-        let number = asked.ballot.unwrap_or(usize::MAX);
         let Some(Some(open)) = self.open.get_mut(number) else { return counted };
         let outcome = open.tally.vote(server, reply, counts, &mut counted.follows);
         let (sent, is_over, servers) = (open.sent, open.tally.is_over(), open.tally.servers());
@@ -109,18 +115,17 @@ impl QuorumOperations {
         if let (Some(reply), Some(request)) = (outcome, request) {
             if is_lost(asked.command, &reply) {
                 self.cancel_repairs(asked.token);
-                let ballot = Some(self.open_on(Command::Withdraw, None, sent, servers));
-                let leave = Request::new(Name::clone(&asked.key), asked.token, Command::Withdraw);
-                counted.next = Some(Request { ballot, ..leave });
+                let withdrawal = self.open_on(Command::Withdraw, None, sent, servers);
+                counted.next =
+                    Some((withdrawal, Request::new(Name::clone(&asked.key), asked.token, Command::Withdraw)));
             }
             match (asked.command, reply) {
                 // A majority must know a fencing token before it is used, even if one server issued
                 // it.
                 (Command::Fence, Reply::Fenced(fence)) => {
                     let command = Command::RaiseFence { fence };
-                    let ballot = Some(self.open_on(command, Some(request), sent, servers));
-                    let again = Request::new(Name::clone(&asked.key), asked.token, command);
-                    counted.next = Some(Request { ballot, ..again });
+                    let raise = self.open_on(command, Some(request), sent, servers);
+                    counted.next = Some((raise, Request::new(Name::clone(&asked.key), asked.token, command)));
                     goes_on = true;
                 }
                 (Command::RaiseFence { fence }, Reply::Fenced(_)) => {
@@ -197,9 +202,9 @@ mod tests {
     ) -> Vec<CountedVote> {
         let request = Request::new("k".into(), token, command);
         let number = operations.open(request, BootInstant::START, 3);
-        let asked = Request { ballot: Some(number), ..Request::new("k".into(), token, command) };
+        let asked = Request::new("k".into(), token, command);
         let votes = votes.into_iter().enumerate();
-        votes.map(|(server, reply)| operations.vote(server, &asked, reply, true)).collect()
+        votes.map(|(server, reply)| operations.vote(server, number, &asked, reply, true)).collect()
     }
 
     #[test]
@@ -222,13 +227,13 @@ mod tests {
         let mut counted = votes_on(&mut operations, token, Command::Fence, votes);
 
         assert!(counted.iter().all(|counted| counted.outcome.is_none() && !counted.is_over));
-        let next = counted[1].next.take().expect("a majority has issued");
+        let (number, next) = counted[1].next.take().expect("a majority has issued");
         assert_eq!(next.command, Command::RaiseFence { fence: 9 });
-        assert!(operations.vote(0, &next, Reply::Fenced(9), true).outcome.is_none());
+        assert!(operations.vote(0, number, &next, Reply::Fenced(9), true).outcome.is_none());
         let outcome =
-            operations.vote(1, &next, Reply::Fenced(12), true).outcome.expect("a majority knows it");
+            operations.vote(1, number, &next, Reply::Fenced(12), true).outcome.expect("a majority knows it");
         assert!(matches!((outcome.request.command, outcome.reply), (Command::Fence, Reply::Fenced(9))));
-        assert!(operations.vote(2, &next, unknown(), true).is_over);
+        assert!(operations.vote(2, number, &next, unknown(), true).is_over);
     }
 
     #[test]
@@ -239,7 +244,7 @@ mod tests {
         assert_eq!(acquired[2].follows, [(2, FollowUp::Unverified)]);
 
         let votes = [Reply::Owner, Reply::Owner, Reply::NotOwner];
-        let released = votes_on(&mut operations, token, Command::Release, votes);
+        let released = votes_on(&mut operations, token, Command::RELEASE, votes);
 
         assert_eq!(released[2].follows, [(2, FollowUp::Orphan)]);
         assert!(operations.late.is_empty());
@@ -253,10 +258,10 @@ mod tests {
         let mut counted = votes_on(&mut operations, token, Command::Renew { lease: LEASE }, votes);
 
         assert!(counted[2].outcome.is_some() && counted[2].is_over);
-        let leave = counted[2].next.take().expect("a majority has lost it");
+        let (number, leave) = counted[2].next.take().expect("a majority has lost it");
         assert_eq!(leave.command, Command::Withdraw);
         for server in 0..3 {
-            let counted = operations.vote(server, &leave, Reply::NotOwner, true);
+            let counted = operations.vote(server, number, &leave, Reply::NotOwner, true);
             assert!(counted.outcome.is_none() && !counted.is_over, "no request belongs to it");
         }
         assert!(operations.open.iter().all(Option::is_none));
@@ -267,12 +272,12 @@ mod tests {
         let (mut operations, token) = (QuorumOperations::default(), TokenSource::of_process(1).next());
         let renew = Command::Renew { lease: LEASE };
         let number = operations.open(Request::new("k".into(), token, renew), BootInstant::START, 3);
-        let asked = Request { ballot: Some(number), ..Request::new("k".into(), token, renew) };
-        operations.vote(0, &asked, Reply::NotOwner, true);
+        let asked = Request::new("k".into(), token, renew);
+        operations.vote(0, number, &asked, Reply::NotOwner, true);
 
-        operations.open(Request::new("k".into(), token, Command::Release), BootInstant::START, 3);
-        operations.vote(1, &asked, Reply::Owner, true);
-        let counted = operations.vote(2, &asked, Reply::Owner, true);
+        operations.open(Request::new("k".into(), token, Command::RELEASE), BootInstant::START, 3);
+        operations.vote(1, number, &asked, Reply::Owner, true);
+        let counted = operations.vote(2, number, &asked, Reply::Owner, true);
 
         assert!(counted.outcome.is_some() && counted.follows.is_empty());
         assert!(operations.renewing.is_empty());

@@ -10,71 +10,91 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use redis::{RedisResult, Value};
 
-use crate::backend::redis::node::health::NodeConnection;
-use crate::backend::redis::node::pipeline::{PendingReplies, PipelineBatch};
 use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 use crate::telemetry;
 
+/// Requests that are sent together in one pipeline. To drop them completes them without replies.
+pub(crate) trait Batch: Send + 'static {
+    /// Returns when the batch was sent: before the first byte.
+    fn sent(&self) -> BootInstant;
+
+    /// Completes the requests with their replies.
+    fn complete(self, answers: RedisResult<Vec<Value>>);
+
+    /// Completes the requests, whose replies are late.
+    fn time_out(self);
+}
+
+/// A future that sends a batch and returns its replies.
+pub(crate) type PendingReplies = Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>;
+
+/// Completes the batches of a connection in their order.
+pub(super) trait Completer: Send + Sync {
+    /// Completes batches of a queue while the first one is done.
+    fn complete(&self, is_tracked: bool);
+}
+
 /// One batch in flight, or a barrier that is reached when all batches before it are completed.
-pub(super) struct InFlightBatch {
-    connection: Weak<NodeConnection>,
+pub(super) struct InFlightBatch<B> {
+    completer: Weak<dyn Completer>,
     /// Whether it is on the connection for key tracking, which has a queue of its own.
     is_tracked: bool,
     pub(super) sent: BootInstant,
     /// How many wake-ups have come since a thread began to poll; 0 if no thread polls.
     wakes: AtomicUsize,
-    state: Mutex<BatchState>,
+    state: Mutex<BatchState<B>>,
     /// Whether it can be completed.
     is_done: AtomicBool,
 }
 
-enum BatchState {
-    InFlight(PipelineBatch, PendingReplies),
-    Replied(PipelineBatch, RedisResult<Vec<Value>>),
-    Late(PipelineBatch),
+enum BatchState<B> {
+    InFlight(B, PendingReplies),
+    Replied(B, RedisResult<Vec<Value>>),
+    Late(B),
     /// A batch whose connection is closed, or a barrier. To drop the batch completes its requests.
     Dropped(Box<dyn Send>),
     Completed,
 }
 
-impl InFlightBatch {
+impl<B: Batch> InFlightBatch<B> {
     pub(super) fn new(
-        connection: Weak<NodeConnection>,
+        completer: Weak<dyn Completer>,
         is_tracked: bool,
-        batch: PipelineBatch,
+        batch: B,
         answered: PendingReplies,
     ) -> Self {
         let sent = batch.sent();
-        Self::at(connection, is_tracked, sent, BatchState::InFlight(batch, answered), false)
+        Self::at(completer, is_tracked, sent, BatchState::InFlight(batch, answered), false)
     }
 
     /// Creates a barrier on the connection for commands. `what` is dropped when it is reached.
-    pub(super) fn barrier(connection: Weak<NodeConnection>, sent: BootInstant, what: Box<dyn Send>) -> Self {
-        Self::at(connection, false, sent, BatchState::Dropped(what), true)
+    pub(super) fn barrier(completer: Weak<dyn Completer>, sent: BootInstant, what: Box<dyn Send>) -> Self {
+        Self::at(completer, false, sent, BatchState::Dropped(what), true)
     }
 
     /// Creates a batch that never gets a reply.
     #[cfg(test)]
     pub(super) fn empty(sent: BootInstant) -> Self {
-        Self::at(Weak::new(), false, sent, BatchState::Completed, false)
+        Self::at(Weak::<super::in_flight::InFlight<B>>::new(), false, sent, BatchState::Completed, false)
     }
 
     fn at(
-        connection: Weak<NodeConnection>,
+        completer: Weak<dyn Completer>,
         is_tracked: bool,
         sent: BootInstant,
-        state: BatchState,
+        state: BatchState<B>,
         is_done: bool,
     ) -> Self {
         let (wakes, state, is_done) = (AtomicUsize::new(0), Mutex::new(state), AtomicBool::new(is_done));
-        Self { connection, is_tracked, sent, wakes, state, is_done }
+        Self { completer, is_tracked, sent, wakes, state, is_done }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -97,8 +117,8 @@ impl InFlightBatch {
             }
             seen = self.wakes.fetch_sub(seen, Ordering::AcqRel) - seen;
         }
-        if let Some(connection) = self.connection.upgrade().filter(|_| self.is_done()) {
-            connection.in_flight.complete(self.is_tracked);
+        if let Some(completer) = self.completer.upgrade().filter(|_| self.is_done()) {
+            completer.complete(self.is_tracked);
         }
     }
 
@@ -127,7 +147,7 @@ impl InFlightBatch {
     }
 
     /// Ends the wait for replies with the state that `how` returns, unless that is `None`.
-    fn end<F: FnOnce(PipelineBatch) -> BatchState>(&self, how: impl FnOnce(&mut BatchState) -> Option<F>) {
+    fn end<F: FnOnce(B) -> BatchState<B>>(&self, how: impl FnOnce(&mut BatchState<B>) -> Option<F>) {
         let mut state = lock(&self.state);
         let Some(next) = how(&mut state) else { return };
         let answered = match std::mem::replace(&mut *state, BatchState::Completed) {
@@ -149,11 +169,7 @@ impl InFlightBatch {
     pub(super) fn complete(&self) {
         let state = std::mem::replace(&mut *lock(&self.state), BatchState::Completed);
         let dealt = catch_unwind(AssertUnwindSafe(|| match state {
-            BatchState::Replied(batch, answers) => {
-                if let Some(again) = batch.finish(answers) {
-                    again.send();
-                }
-            }
+            BatchState::Replied(batch, answers) => batch.complete(answers),
             BatchState::Late(batch) => batch.time_out(),
             BatchState::Dropped(what) => drop(what),
             BatchState::InFlight(..) | BatchState::Completed => {}
@@ -164,21 +180,26 @@ impl InFlightBatch {
     }
 }
 
-impl Wake for InFlightBatch {
+impl<B: Batch> Wake for InFlightBatch<B> {
     fn wake(self: Arc<Self>) {
         self.poll();
     }
 }
 
 /// The batches of one connection, in the order in which they were sent.
-#[derive(Default)]
-pub(super) struct CompletionQueue {
-    queue: VecDeque<Arc<InFlightBatch>>,
+pub(super) struct CompletionQueue<B> {
+    queue: VecDeque<Arc<InFlightBatch<B>>>,
     is_completing: bool,
 }
 
-impl CompletionQueue {
-    pub(super) fn push(&mut self, entry: Arc<InFlightBatch>) {
+impl<B> Default for CompletionQueue<B> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), is_completing: false }
+    }
+}
+
+impl<B: Batch> CompletionQueue<B> {
+    pub(super) fn push(&mut self, entry: Arc<InFlightBatch<B>>) {
         self.queue.push_back(entry);
     }
 
@@ -186,13 +207,13 @@ impl CompletionQueue {
         self.queue.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<InFlightBatch>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<InFlightBatch<B>>> {
         self.queue.iter()
     }
 
     /// Returns the next batch to complete. The caller must complete it and call this again with
     /// `continues`, until it returns `None`. Meanwhile it returns `None` to all other callers.
-    pub(super) fn next(&mut self, continues: bool) -> Option<Arc<InFlightBatch>> {
+    pub(super) fn next(&mut self, continues: bool) -> Option<Arc<InFlightBatch<B>>> {
         if self.is_completing && !continues {
             return None;
         }
@@ -214,14 +235,14 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::backend::redis::node::in_flight::MAX_COMPLETIONS;
-    use crate::backend::redis::node::pipeline::{ConnectionKind, RouteHistory};
+    use crate::backend::redis::node::pipeline::{ConnectionKind, PipelineBatch, RouteHistory};
     use crate::backend::redis::node::test_node::{TestNode, acquire};
+    use crate::backend::redis::transport::in_flight::MAX_COMPLETIONS;
 
     const LONG: Duration = Duration::from_secs(20);
 
     /// Starts a batch whose reply comes when the test sends it.
-    fn start_batch(test: &TestNode, key: &str) -> (Arc<InFlightBatch>, oneshot::Sender<()>) {
+    fn start_batch(test: &TestNode, key: &str) -> (Arc<InFlightBatch<PipelineBatch>>, oneshot::Sender<()>) {
         let connection = test.connection();
         let batch = PipelineBatch::new(
             &test.node,
@@ -235,7 +256,8 @@ mod tests {
             answered.await.map_err(|_| std::io::Error::from(std::io::ErrorKind::BrokenPipe))?;
             Ok(vec![Value::Okay])
         });
-        let entry = Arc::new(InFlightBatch::new(Arc::downgrade(&connection), false, batch, answered));
+        let in_flight = Arc::clone(&connection.in_flight) as Arc<dyn Completer>;
+        let entry = Arc::new(InFlightBatch::new(Arc::downgrade(&in_flight), false, batch, answered));
         connection.in_flight.push(&entry);
         Arc::clone(&entry).poll();
         (entry, answer)

@@ -1,5 +1,5 @@
-//! The batches in flight of one [`NodeConnection`]. They are completed where their replies are
-//! read.
+//! The batches in flight on the connections to one server. They are completed where their replies
+//! are read.
 //!
 //! ```text
 //!  caller --first poll: enqueued--> connection --replies: waker--> completed by the thread that polls the connection
@@ -10,36 +10,34 @@
 //! and hold no lock but that of the connection. A sender to several servers may see replies of one
 //! server before the next has its request.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::backend::redis::command_queue::CommandQueue;
-use crate::backend::redis::node::completion_queue::{CompletionQueue, InFlightBatch};
-use crate::backend::redis::node::health::NodeConnection;
-use crate::backend::redis::node::pipeline::{PipelineBatch, TimeoutSource};
-use crate::backend::redis::topology::LoadHint;
+use crate::backend::redis::runtimes::Runtimes;
+use crate::backend::redis::transport::completion_queue::{
+    Batch, Completer, CompletionQueue, InFlightBatch, PendingReplies,
+};
+use crate::backend::redis::transport::inline_io::InlineDriver;
 use crate::clock::boot_time;
 use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 
-/// The batches in flight of one [`NodeConnection`], and their timeouts.
-#[derive(Default)]
-pub(crate) struct InFlight {
-    state: Mutex<InFlightState>,
+/// The batches in flight on the connections to one server, and their timeouts.
+pub(crate) struct InFlight<B> {
+    state: Mutex<InFlightState<B>>,
     /// Notified when the watch must check.
     more: Notify,
 }
 
-#[derive(Default)]
-struct InFlightState {
+struct InFlightState<B> {
     is_closed: bool,
     /// The queue of the connection for commands.
-    commands: CompletionQueue,
+    commands: CompletionQueue<B>,
     /// The queue of the connection for key tracking.
-    tracked: CompletionQueue,
+    tracked: CompletionQueue<B>,
     /// The tasks that end with the connection.
     tasks: Vec<AbortHandle>,
     /// The number of tasks above which finished ones are removed.
@@ -52,25 +50,33 @@ struct InFlightState {
 }
 
 /// The result of one check by the watch.
-#[derive(Default)]
-struct WatchResult {
+struct WatchResult<B> {
     /// The batches that are late.
-    late: Vec<Arc<InFlightBatch>>,
+    late: Vec<Arc<InFlightBatch<B>>>,
     /// Whether a batch has been in flight for [`WATCH_INTERVAL`].
     has_slow: bool,
     /// When to check again; `None` if nothing is in flight.
     next: Option<Duration>,
 }
 
-impl InFlight {
-    /// Sends a batch, which is completed when its replies are read. Drops it if the connection is
-    /// given up.
-    pub(crate) fn start(&self, batch: PipelineBatch) {
-        let (connection, is_tracked, count) =
-            (Arc::downgrade(batch.connection()), batch.is_tracked(), batch.caller_count());
-        let driver = batch.driver();
-        let replies = batch.start(TimeoutSource::Connection);
-        let entry = Arc::new(InFlightBatch::new(connection, is_tracked, batch, replies));
+impl<B: Batch> InFlight<B> {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(InFlightState::new()), more: Notify::new() })
+    }
+
+    /// Sends a batch with `count` requests of callers over the connection of `driver`. It is
+    /// completed when its `replies` are read, and dropped if the connection is given up.
+    ///
+    /// Without `driver`, it is sent over the connection for key tracking, which no sender polls.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        batch: B,
+        replies: PendingReplies,
+        driver: Option<&InlineDriver>,
+        count: usize,
+    ) {
+        let is_tracked = driver.is_none();
+        let entry = Arc::new(InFlightBatch::new(self.completer(), is_tracked, batch, replies));
         let mut state = lock(&self.state);
         if state.is_closed {
             drop(state);
@@ -91,33 +97,20 @@ impl InFlight {
         }
     }
 
+    fn completer(self: &Arc<Self>) -> Weak<dyn Completer> {
+        Arc::downgrade(self) as Weak<dyn Completer>
+    }
+
     #[cfg(test)]
-    pub(super) fn push(&self, entry: &Arc<InFlightBatch>) {
+    pub(super) fn push(&self, entry: &Arc<InFlightBatch<B>>) {
         lock(&self.state).commands.push(Arc::clone(entry));
     }
 
     /// Drops `what` when all batches in flight on the connection for commands are completed.
-    pub(crate) fn drop_behind(&self, connection: &Arc<NodeConnection>, what: Box<dyn Send>) {
-        let last = Arc::new(InFlightBatch::barrier(Arc::downgrade(connection), boot_time(), what));
+    pub(crate) fn drop_behind(self: &Arc<Self>, what: Box<dyn Send>) {
+        let last = Arc::new(InFlightBatch::barrier(self.completer(), boot_time(), what));
         lock(&self.state).commands.push(last);
         self.complete(false);
-    }
-
-    /// Completes batches of a queue while the first one is done. If another thread does so, it
-    /// continues.
-    pub(super) fn complete(&self, is_tracked: bool) {
-        let mut count = 0;
-        loop {
-            let mut state = lock(&self.state);
-            if count == MAX_COMPLETIONS && !state.is_closed {
-                state.queue(is_tracked).pause();
-                return self.more.notify_one(); // this may be a task with other work to do
-            }
-            let Some(next) = state.queue(is_tracked).next(count > 0) else { return };
-            drop(state);
-            next.complete(); // holds no lock
-            count += 1;
-        }
     }
 
     /// Aborts `task` when the connection is given up.
@@ -139,12 +132,12 @@ impl InFlight {
         !lock(&self.state).commands.is_empty()
     }
 
-    /// Returns the load: idle if no batch is in flight, and more requests are unlikely to follow
-    /// the next one.
-    pub(crate) fn load(&self) -> LoadHint {
+    /// Returns `true` if no batch is in flight, and more requests are unlikely to follow the next
+    /// one.
+    pub(crate) fn is_idle(&self) -> bool {
         let mut state = lock(&self.state);
         if state.is_empty() && state.last_callers < 2 {
-            return LoadHint::Idle;
+            return true;
         }
         // The next request is left to the writer, and the watch finds out if that is blocked.
         let was_watched = std::mem::replace(&mut state.is_watched, true);
@@ -152,7 +145,7 @@ impl InFlight {
         if !was_watched {
             self.more.notify_one();
         }
-        LoadHint::Busy
+        false
     }
 
     /// Completes the batches in flight, because the connection is given up.
@@ -172,12 +165,18 @@ impl InFlight {
     }
 
     /// Completes late batches, and those that other threads have left, forever. Also finds out
-    /// whether the callers' runtime is blocked.
-    pub(crate) async fn run_timeouts(&self, response_timeout: Duration, shared: &CommandQueue) {
+    /// whether the callers' runtime is blocked, if requests are in flight or `has_queued` returns
+    /// `true`.
+    pub(crate) async fn run_timeouts(
+        &self,
+        response_timeout: Duration,
+        runtimes: &Arc<Runtimes>,
+        has_queued: impl Fn() -> bool,
+    ) {
         loop {
             let more = self.more.notified();
-            let uses_callers = shared.runtimes.uses_callers();
-            let has_queued = uses_callers && shared.has_queued();
+            let uses_callers = runtimes.uses_callers();
+            let has_queued = uses_callers && has_queued();
             let interval = if uses_callers { WATCH_INTERVAL } else { response_timeout };
             let WatchResult { late, has_slow, next } =
                 lock(&self.state).watch(boot_time(), response_timeout, interval, has_queued);
@@ -186,7 +185,7 @@ impl InFlight {
             }
             self.complete_all();
             if has_slow || has_queued {
-                shared.runtimes.check_callers();
+                runtimes.check_callers();
             }
             match next {
                 Some(wait) => tokio::select! {
@@ -204,12 +203,42 @@ impl InFlight {
     }
 }
 
-impl InFlightState {
-    fn queue(&mut self, is_tracked: bool) -> &mut CompletionQueue {
+impl<B: Batch> Completer for InFlight<B> {
+    /// If another thread completes batches of the queue, it continues.
+    fn complete(&self, is_tracked: bool) {
+        let mut count = 0;
+        loop {
+            let mut state = lock(&self.state);
+            if count == MAX_COMPLETIONS && !state.is_closed {
+                state.queue(is_tracked).pause();
+                return self.more.notify_one(); // this may be a task with other work to do
+            }
+            let Some(next) = state.queue(is_tracked).next(count > 0) else { return };
+            drop(state);
+            next.complete(); // holds no lock
+            count += 1;
+        }
+    }
+}
+
+impl<B: Batch> InFlightState<B> {
+    fn new() -> Self {
+        Self {
+            is_closed: false,
+            commands: CompletionQueue::default(),
+            tracked: CompletionQueue::default(),
+            tasks: Vec::new(),
+            task_limit: 0,
+            is_watched: false,
+            last_callers: 0,
+        }
+    }
+
+    fn queue(&mut self, is_tracked: bool) -> &mut CompletionQueue<B> {
         if is_tracked { &mut self.tracked } else { &mut self.commands }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Arc<InFlightBatch>> {
+    fn all(&self) -> impl Iterator<Item = &Arc<InFlightBatch<B>>> {
         self.commands.iter().chain(self.tracked.iter())
     }
 
@@ -230,8 +259,9 @@ impl InFlightState {
         timeout: Duration,
         interval: Duration,
         has_queued: bool,
-    ) -> WatchResult {
-        let mut result = WatchResult { next: has_queued.then_some(interval), ..WatchResult::default() };
+    ) -> WatchResult<B> {
+        let mut result =
+            WatchResult { late: Vec::new(), has_slow: false, next: has_queued.then_some(interval) };
         for queue in [&self.commands, &self.tracked] {
             for entry in queue.iter().filter(|entry| !entry.is_done()) {
                 let left = entry.sent.plus(timeout).since(now);
@@ -266,10 +296,10 @@ mod tests {
     use super::*;
     use crate::backend::Request;
     use crate::backend::redis::node::health::NodeConnection;
-    use crate::backend::redis::node::pipeline::{ConnectionKind, RouteHistory};
+    use crate::backend::redis::node::pipeline::{ConnectionKind, PipelineBatch, RouteHistory};
     use crate::backend::redis::node::test_node::{TestNode, acquire};
+    use crate::backend::redis::topology::LoadHint;
     use crate::backend::redis::transport::connect_target::NewConnection;
-    use crate::backend::redis::transport::inline_io::InlineDriver;
     use crate::protocol::command::Command;
 
     const LONG: Duration = Duration::from_secs(20);
@@ -280,14 +310,14 @@ mod tests {
         BootInstant::from_nanos(ms * 1_000_000)
     }
 
-    fn of_state(sent: u64) -> Arc<InFlightBatch> {
+    fn of_state(sent: u64) -> Arc<InFlightBatch<PipelineBatch>> {
         Arc::new(InFlightBatch::empty(ms(sent)))
     }
 
     #[test]
     fn the_watch_finds_late_and_slow_batches_and_the_next_deadline() {
         let (timeout, interval) = (Duration::from_millis(100), Duration::from_millis(40));
-        let mut state = InFlightState::default();
+        let mut state = InFlightState::new();
         let sent = [0, 10, 20].map(of_state);
         sent[0].abandon();
         for sent in sent {
@@ -312,7 +342,7 @@ mod tests {
 
     #[test]
     fn the_watch_is_notified_once_per_busy_period() {
-        let mut state = InFlightState::default();
+        let mut state = InFlightState::new();
         assert!(!state.needs_watch(), "nothing is in flight");
 
         state.commands.push(of_state(0));
@@ -342,12 +372,12 @@ mod tests {
     async fn a_batch_after_an_idle_period_times_out() {
         let test = TestNode::new(SHORT).await;
         test.hold();
-        let open = test.node.connection().expect("it is ready");
+        let open = test.connection();
         let (timed, untimed) = (open.timed.clone(), open.untimed.clone());
         let driver = InlineDriver::start(std::future::pending(), Arc::default(), &test.shared.runtimes);
         let opened = NewConnection { timed, untimed, scripts: None, driver };
         let connection = Arc::new(NodeConnection::new(opened, Arc::clone(&open.target), 1, None, None));
-        let mut watch = Box::pin(connection.in_flight.run_timeouts(SHORT, &test.shared));
+        let mut watch = Box::pin(connection.in_flight.run_timeouts(SHORT, &test.shared.runtimes, || false));
         assert!((&mut watch).now_or_never().is_none() && !lock(&connection.in_flight.state).is_watched);
 
         PipelineBatch::new(
@@ -373,7 +403,7 @@ mod tests {
     async fn a_given_up_connection_completes_each_request_once() {
         let mut test = TestNode::new(LONG).await;
         test.hold();
-        let connection = test.node.connection().expect("it is ready");
+        let connection = test.connection();
 
         test.node.take(vec![acquire("a")], RouteHistory::default());
         test.stop().await;
