@@ -24,9 +24,9 @@ pub(crate) struct EventEffects {
 }
 
 impl EventEffects {
-    /// Adds tasks to wake.
-    pub(crate) fn wake_later(&mut self, wakers: impl IntoIterator<Item = Waker>) {
-        self.wake.extend(wakers);
+    /// Adds a task to wake.
+    pub(crate) fn wake_later(&mut self, waker: Waker) {
+        self.wake.push(waker);
     }
 
     /// Takes a waker that need not be woken.
@@ -98,7 +98,7 @@ mod tests {
                 .collect();
             let mut effects = EventEffects::default();
 
-            effects.wake_later(counters.iter().cloned().map(Waker::from));
+            counters.iter().cloned().map(Waker::from).for_each(|waker| effects.wake_later(waker));
             effects.run();
 
             assert!(counters.iter().all(|counter| counter.woken.load(Ordering::SeqCst) == 1), "{at}");

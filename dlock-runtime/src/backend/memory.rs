@@ -300,7 +300,7 @@ impl MemoryStore {
             let mut effects = EventEffects::default();
             // As if the holder had just requested a fencing token.
             let asked = Request::new(Name::clone(key), token, Command::Fence);
-            events.on_replies(&mut vec![(asked, Reply::NotOwner)], now, now, &mut effects);
+            events.on_reply(asked, Reply::NotOwner, now, now, &mut effects);
             memory.flush(now, &mut effects);
             effects.run();
         }
@@ -346,28 +346,21 @@ struct Outbox {
     /// Whether a call is processing the queue. It also processes what is added meanwhile, which
     /// keeps the order.
     busy: bool,
-    /// Empty between calls. Kept for its capacity.
-    replies: Vec<(Request, Reply)>,
 }
 
 /// Managers that may have submitted requests.
 type Notified = SmallVec<[Arc<Memory>; 1]>;
 
 impl Memory {
-    /// Returns the list for replies, or `None` if another call is processing the queue.
-    fn begin(&self) -> Option<Vec<(Request, Reply)>> {
+    /// Takes the next request, or records that no call processes the queue. `continues`: this call
+    /// processes it. Returns `None` if another call does.
+    fn next(&self, continues: bool) -> Option<Request> {
         let mut outbox = lock(&self.outbox);
-        (!std::mem::replace(&mut outbox.busy, true)).then(|| std::mem::take(&mut outbox.replies))
-    }
-
-    /// Takes the next request, or records that no call processes the queue.
-    fn next(&self, replies: &mut Vec<(Request, Reply)>) -> Option<Request> {
-        let mut outbox = lock(&self.outbox);
-        let next = outbox.requests.pop_front();
-        if next.is_none() {
-            outbox.busy = false;
-            outbox.replies = std::mem::take(replies);
+        if outbox.busy && !continues {
+            return None;
         }
+        let next = outbox.requests.pop_front();
+        outbox.busy = next.is_some();
         next
     }
 
@@ -375,13 +368,13 @@ impl Memory {
     /// they may have submitted requests.
     fn run_queued(&self, now: BootInstant, effects: &mut EventEffects, notified: &mut Notified) {
         let Some(events) = self.events.get() else { return };
-        let Some(mut replies) = self.begin() else { return };
-        while let Some(request) = self.next(&mut replies) {
+        let mut continues = false;
+        while let Some(request) = self.next(continues) {
+            continues = true;
             let key = Name::clone(&request.key);
             let mut notices = MemoryNotices::default();
             let reply = self.store.run(&request, now, self.grant_lease, &mut notices);
-            replies.push((request, reply));
-            let abandoned = events.on_replies(&mut replies, now, now, effects);
+            let abandoned = events.on_reply(request, reply, now, now, effects);
             #[cfg(feature = "testing")]
             let abandoned = self.store.recorder.abandon(abandoned);
             // Every command is answered here, so there is almost never anything to clean up.

@@ -5,11 +5,11 @@
 //!            submit (key locked), flush (nothing locked)
 //!  engine ------------------------------------------------> backend ---> store
 //!    ^                                                         |
-//!    +---- on_replies, on_grant, on_invalidation, on_timeout --+
+//!    +---- on_reply, on_grant, on_invalidation, on_timeout ----+
 //! ```
 //!
 //! A backend takes [`Request`]s and runs each [`Command`] atomically on one key. It answers each
-//! request exactly once, through [`BackendEvents::on_replies`], with:
+//! request exactly once, through [`BackendEvents::on_reply`], with:
 //!
 //! - the store's reply, or
 //! - [`Reply::Refused`] if the command did not run and never will, or
@@ -218,12 +218,13 @@ pub(crate) trait Backend: Debug + Send + Sync {
 /// Each method is called while no key is locked, from any thread: the engine orders the events of
 /// one key. The caller flushes the submitted requests and runs the effects afterwards.
 pub(crate) trait BackendEvents: Debug + Send + Sync {
-    /// Handles the replies to requests that were sent together, at `sent`, and empties `replies`.
+    /// Handles the reply to a request that was sent at `sent`.
     ///
     /// Returns the keys and tokens of commands that may still take effect and must be cleaned up.
-    fn on_replies(
+    fn on_reply(
         &self,
-        replies: &mut Vec<(Request, Reply)>,
+        request: Request,
+        reply: Reply,
         sent: BootInstant,
         now: BootInstant,
         effects: &mut EventEffects,

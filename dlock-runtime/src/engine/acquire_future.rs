@@ -300,7 +300,7 @@ mod tests {
     fn answer(engine: &Engine, recorder: &RequestRecorder, reply: Reply) -> Token {
         let [request] = <[Request; 1]>::try_from(recorder.take()).expect("one is sent");
         let (token, mut effects) = (request.token, EventEffects::default());
-        engine.on_replies(&mut vec![(request, reply)], at(100), at(100), &mut effects);
+        engine.on_reply(request, reply, at(100), at(100), &mut effects);
         effects.run();
         token
     }

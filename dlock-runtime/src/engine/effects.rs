@@ -27,7 +27,12 @@ impl<'a> Effects<'a> {
 
     pub(super) fn wakes(&mut self, wakers: Wakers) {
         let Wakers { own, observers } = wakers;
-        self.tasks.wake_later(own.into_iter().chain(observers.into_values()));
+        if let Some(own) = own {
+            self.tasks.wake_later(own);
+        }
+        if let Some(observers) = observers {
+            observers.into_values().for_each(|observer| self.tasks.wake_later(observer));
+        }
     }
 
     pub(super) fn due(&mut self, due: BootInstant) {

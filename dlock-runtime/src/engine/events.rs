@@ -13,33 +13,31 @@ use crate::sync::lock;
 use crate::token::Token;
 
 impl BackendEvents for Engine {
-    fn on_replies(
+    fn on_reply(
         &self,
-        replies: &mut Vec<(Request, Reply)>,
+        request: Request,
+        reply: Reply,
         sent: BootInstant,
         now: BootInstant,
         effects: &mut EventEffects,
     ) -> Vec<(Name, Token)> {
-        let mut effects = Effects::new(effects);
-        for (Request { key, token, command, answer, .. }, reply) in replies.drain(..) {
-            self.throttle.on_reply(command);
-            self.background_releases.on_reply(answer.as_ref());
-            if command == Command::Call || command.is_release() {
-                if command.is_release() && matches!(reply, Reply::Unknown(_) | Reply::Refused(_)) {
-                    effects.orphaned.push((key, token));
-                }
-                if let Some(to) = answer {
-                    effects.tasks.answer(to, reply, now);
-                }
-                continue;
-            }
+        let Request { key, token, command, answer, .. } = request;
+        self.throttle.on_reply(command);
+        self.background_releases.on_reply(answer.as_ref());
+        if command == Command::Call || command.is_release() {
+            let is_orphaned = command.is_release() && matches!(reply, Reply::Unknown(_) | Reply::Refused(_));
             if let Some(to) = answer {
-                effects.tasks.answer(to, reply.clone(), now);
+                effects.answer(to, reply, now);
             }
-            self.with_key_at(&key, now, &mut effects, |key_state, cx| {
-                key_state.on_reply(token, command, sent, reply, cx);
-            });
+            return if is_orphaned { vec![(key, token)] } else { Vec::new() };
         }
+        if let Some(to) = answer {
+            effects.answer(to, reply.clone(), now);
+        }
+        let mut effects = Effects::new(effects);
+        self.with_key_at(&key, now, &mut effects, |key_state, cx| {
+            key_state.on_reply(token, command, sent, reply, cx);
+        });
         let orphaned = std::mem::take(&mut effects.orphaned);
         self.report_earlier(&effects);
         orphaned

@@ -79,8 +79,9 @@ impl Fixture {
     /// The server grants all requests at `now`.
     fn answer(&self, requests: Vec<Request>, now: BootInstant) {
         let mut effects = EventEffects::default();
-        let mut replies = requests.into_iter().map(|request| (request, Reply::Owner)).collect();
-        self.engine.on_replies(&mut replies, now, now, &mut effects);
+        for request in requests {
+            self.engine.on_reply(request, Reply::Owner, now, now, &mut effects);
+        }
         effects.run();
     }
 

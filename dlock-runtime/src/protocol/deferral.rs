@@ -29,7 +29,7 @@ impl<A: Clone + PartialEq> Hold<A> {
     /// that confirms a grant does not wait at all. A verification always can.
     fn defer(&mut self, now: BootInstant, until: BootInstant) -> bool {
         if self.next_renewal <= now {
-            if self.needs_confirmation() || until.plus(self.lease / 2) > self.deadline().at() {
+            if self.needs_confirmation() || until.plus(self.lease() / 2) > self.deadline().at() {
                 return false;
             }
             self.next_renewal = until;

@@ -89,18 +89,8 @@ pub(super) struct Cooldown {
     /// The fleet hold at the release. If it is over, a task that arrives and has the time waits
     /// until the cooldown ends.
     fleet_hold: FleetHold,
-    /// [`BootInstant::NEVER`] if there is no cooldown. An `Option` would add 8 bytes to each held
-    /// lock.
+    /// When it ends.
     pub(super) until: BootInstant,
-}
-
-impl Cooldown {
-    pub(super) const NONE: Self = Self { fleet_hold: FleetHold::NEW, until: BootInstant::NEVER };
-
-    /// Returns `true` if there is a cooldown.
-    pub(super) fn is_set(&self) -> bool {
-        self.until != BootInstant::NEVER
-    }
 }
 
 impl<A: Clone + PartialEq> KeyState<A> {
@@ -109,7 +99,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     pub(super) fn release_last(&mut self, token: Token, ctx: &EventContext<'_, A>) -> Command {
         let fleet_hold = self.end_hold(token, ctx.now);
         if ctx.rules.yield_to_foreign {
-            self.cooldown = Cooldown { fleet_hold, until: ctx.now.plus(MIN_COOLDOWN) };
+            self.queue.set_cooldown(Cooldown { fleet_hold, until: ctx.now.plus(MIN_COOLDOWN) });
         }
         Command::Release { fleet_hold: fleet_hold.announced(ctx.rules) }
     }
@@ -121,7 +111,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.queue.not_before(until);
         if self.queue.is_empty() {
             self.queue.end_contender();
-            self.cooldown = Cooldown { fleet_hold: FleetHold::UNKNOWN, until };
+            self.queue.set_cooldown(Cooldown { fleet_hold: FleetHold::UNKNOWN, until });
         } else {
             self.pause_until(until, ctx);
         }
@@ -129,10 +119,16 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Adds a task during a cooldown. It contends at once if it cannot wait until the end, or if
     /// the fleet hold is not over.
-    pub(super) fn join_in_cooldown(&mut self, waiter: QueueEntry<A>, ctx: &mut EventContext<'_, A>) {
-        let Cooldown { fleet_hold, until } = std::mem::replace(&mut self.cooldown, Cooldown::NONE);
+    pub(super) fn join_in_cooldown(
+        &mut self,
+        waiter: QueueEntry<A>,
+        cooldown: Cooldown,
+        ctx: &mut EventContext<'_, A>,
+    ) {
+        let Cooldown { fleet_hold, until } = cooldown;
         let waits = fleet_hold.is_over() && waiter.retry_state.lasts_beyond(until);
         self.enlist(waiter);
+        self.queue.end_cooldown();
         if waits {
             self.queue.observe(LastObserved::Taken(Some(until.since(ctx.now))));
             self.pause_until(until, ctx);
@@ -143,8 +139,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Ends the cooldown if its time is over.
     pub(super) fn end_cooldown_if_due(&mut self, now: BootInstant) {
-        if now >= self.cooldown.until {
-            self.cooldown = Cooldown::NONE;
+        if self.queue.cooldown().is_some_and(|cooldown| now >= cooldown.until) {
+            self.queue.end_cooldown();
         }
     }
 

@@ -31,7 +31,8 @@ use crate::token::Token;
 pub(crate) struct Hold<A> {
     pub(super) acquisition: A,
     pub(super) token: Token,
-    pub(super) lease: Duration,
+    /// In nanoseconds: a `Duration` would add 8 bytes to each held lock.
+    lease: u64,
     deadline: Deadline,
     /// The time for which tasks of this process may hand the lock to each other.
     budget: HandoffBudget,
@@ -132,7 +133,7 @@ impl<A: Clone + PartialEq> Hold<A> {
         let mut hold = Self {
             acquisition: waiter.acquisition.clone(),
             token,
-            lease: terms.lease(),
+            lease: u64::try_from(terms.lease().as_nanos()).unwrap_or(u64::MAX),
             deadline,
             budget: HandoffBudget::starting_at(since),
             next_renewal: BootInstant::NEVER,
@@ -161,6 +162,11 @@ impl<A: Clone + PartialEq> Hold<A> {
 
     pub(super) fn deadline(&self) -> Deadline {
         self.deadline
+    }
+
+    /// Returns how long the key lives after a renewal.
+    pub(super) const fn lease(&self) -> Duration {
+        Duration::from_nanos(self.lease)
     }
 
     fn ends(&self) -> BootInstant {
@@ -226,7 +232,7 @@ impl<A: Clone + PartialEq> Hold<A> {
     /// Sends a renewal, which confirms the hold.
     pub(super) fn confirm(&mut self, ctx: &mut EventContext<'_, A>) {
         self.next_renewal = BootInstant::NEVER;
-        ctx.send(self.token, Command::Renew { lease: self.lease });
+        ctx.send(self.token, Command::Renew { lease: self.lease() });
     }
 
     /// Handles a confirmation of the hold that was sent at `sent`.
@@ -234,7 +240,7 @@ impl<A: Clone + PartialEq> Hold<A> {
         self.deadline = self.deadline.or_later(Deadline::of_lease(sent, lease));
         self.status = HoldStatus::Confirmed;
         // An `extend` has its own lease and does not change when the watchdog renews.
-        if lease == self.lease {
+        if lease == self.lease() {
             self.next_renewal = if self.renew {
                 renewal::due(sent, lease, ctx.tokens.place(self.token.number()))
             } else {
@@ -245,7 +251,7 @@ impl<A: Clone + PartialEq> Hold<A> {
 
     /// Schedules a retry of a confirmation that failed.
     fn on_confirm_failed(&mut self, lease: Duration, now: BootInstant) {
-        if lease == self.lease {
+        if lease == self.lease() {
             self.status = self.status.overdue();
             self.next_renewal = renewal::retry_at(now, lease, self.deadline.at().since(now));
         }
@@ -308,7 +314,7 @@ impl<A: Clone + PartialEq> Hold<A> {
         let left = self.deadline.at().since(ctx.now);
         let is_enough = left > lease / 2
             || (self.status == HoldStatus::GrantUnconfirmed && left > ctx.rules.grant_lease / 2);
-        self.renew && next.terms.is_renewed() && lease == self.lease && is_enough
+        self.renew && next.terms.is_renewed() && lease == self.lease() && is_enough
     }
 
     /// Returns the contender's state for a task that gets the lock with another lease, and the

@@ -30,7 +30,7 @@ use crate::protocol::contender::Contender;
 #[cfg(test)]
 use crate::protocol::contender::ContenderState;
 use crate::protocol::deadline::{BootInstant, Deadline};
-use crate::protocol::foreign_clients::{Cooldown, FleetHold, Grant};
+use crate::protocol::foreign_clients::{FleetHold, Grant};
 use crate::protocol::hold::ResidualHold;
 use crate::protocol::holds::Holds;
 use crate::protocol::retry_state::RetryState;
@@ -44,13 +44,11 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct KeyState<A> {
     /// The acquisitions of this process that wait for the lock, in the order of their arrival. Next
-    /// to them, behind the same pointer, are two parts that few held locks have: the
-    /// [`contender`](Self::contender) and the retained holds.
+    /// to them, behind the same pointer, are the parts that few held locks have: the
+    /// [`contender`](Self::contender), the retained holds, and the cooldown.
     pub(super) queue: WaitQueue<A>,
     /// The holds that the server has granted. At most one for an exclusive lock.
     pub(super) holds: Holds<A>,
-    /// While it lasts, this process does not contend.
-    pub(super) cooldown: Cooldown,
 }
 
 /// The last observation of the lock, which explains a failed acquire.
@@ -126,12 +124,12 @@ pub(crate) enum AcquireFailure {
 
 impl<A: Clone + PartialEq> KeyState<A> {
     pub(crate) fn new() -> Self {
-        Self { queue: WaitQueue::new(), holds: Holds::new(), cooldown: Cooldown::NONE }
+        Self { queue: WaitQueue::new(), holds: Holds::new() }
     }
 
     /// Returns `true` if the state can be dropped.
     pub(crate) fn is_idle(&self) -> bool {
-        self.holds.is_empty() && !self.cooldown.is_set() && self.queue.is_unused()
+        self.holds.is_empty() && self.queue.is_unused()
     }
 
     /// Returns `true` if the parts are as the rules of an exclusive lock allow: this process
@@ -139,10 +137,11 @@ impl<A: Clone + PartialEq> KeyState<A> {
     #[cfg(test)]
     pub(super) fn is_exclusive(&self) -> bool {
         let is_yielding = self.contender().map(|contender| contender.step == ContenderState::Yielding);
+        let is_cooling_down = self.queue.cooldown().is_some();
         match (self.holds.iter().count(), is_yielding) {
             (0, None) => true,
-            (0, Some(is_yielding)) => !is_yielding && !self.cooldown.is_set(),
-            (1, None) => self.holds.active().count() == 1 && !self.cooldown.is_set(),
+            (0, Some(is_yielding)) => !is_yielding && !is_cooling_down,
+            (1, None) => self.holds.active().count() == 1 && !is_cooling_down,
             (1, Some(is_yielding)) => is_yielding && self.holds.active().count() == 0,
             _ => false,
         }
@@ -158,7 +157,6 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Passes each timer to `set`. The time is [`BootInstant::NEVER`] if the timer is not set.
     pub(super) fn timers(&self, set: &mut impl FnMut(KeyTimer, BootInstant)) {
-        set(KeyTimer::Cooldown, self.cooldown.until);
         self.holds.active().for_each(|hold| hold.timers(set));
         self.queue.timers(set);
     }
@@ -181,8 +179,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Adds a task that wants the lock.
     pub(crate) fn join(&mut self, mut waiter: QueueEntry<A>, ctx: &mut EventContext<'_, A>) {
-        if self.cooldown.is_set() {
-            return self.join_in_cooldown(waiter, ctx);
+        if let Some(cooldown) = self.queue.cooldown() {
+            return self.join_in_cooldown(waiter, cooldown, ctx);
         }
         let is_held = !self.holds.is_empty();
         let is_answered = match self.contender() {

@@ -114,7 +114,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     ) {
         match self.holds.of_acquisition(root) {
             Some(hold) => {
-                let retry_state = retry_state.of_sibling(hold.lease);
+                let retry_state = retry_state.of_sibling(hold.lease());
                 hold.levels().join(depth, acquisition, retry_state, ctx);
             }
             None => ctx.refuse(acquisition, AcquireFailure::ParentLost),

@@ -1,13 +1,14 @@
 //! The local queue: all tasks of one process that want one key, in the order of their arrival.
 //!
 //! Only the head contends in the backend, so the contention of k tasks costs a server as much as
-//! one. The contender and the retained holds are stored next to the waiters: few keys have any of
-//! them, so they share one pointer, and a call allocates once.
+//! one. The contender, the retained holds, and the cooldown are stored next to the waiters: few
+//! keys have any of them, so they share one pointer, and a call allocates once.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::protocol::contender::Contender;
 use crate::protocol::deadline::BootInstant;
+use crate::protocol::foreign_clients::Cooldown;
 use crate::protocol::hold_terms::HoldTerms;
 use crate::protocol::key_state::LastObserved;
 use crate::protocol::retained::RetainedHold;
@@ -50,6 +51,7 @@ struct QueueState<A> {
     observed: Option<LastObserved>,
     contender: Option<Contender>,
     retained: Vec<RetainedHold>,
+    cooldown: Option<Cooldown>,
 }
 
 impl<A: PartialEq> WaitQueue<A> {
@@ -57,9 +59,10 @@ impl<A: PartialEq> WaitQueue<A> {
         Self(None)
     }
 
-    /// Returns `true` if no task waits, none contends, and no hold is retained.
+    /// Returns `true` if no task waits, none contends, no hold is retained, and there is no
+    /// cooldown.
     pub(crate) fn is_unused(&self) -> bool {
-        self.is_empty() && self.contender().is_none() && self.retained().is_empty()
+        self.0.as_ref().is_none_or(|queue| queue.is_unused())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -135,7 +138,7 @@ impl<A: PartialEq> WaitQueue<A> {
             && queue.head.is_none()
         {
             queue.observed = None;
-            if queue.contender.is_none() && queue.retained.is_empty() {
+            if queue.is_unused() {
                 self.0 = None;
             }
         }
@@ -177,6 +180,24 @@ impl<A: PartialEq> WaitQueue<A> {
     pub(crate) fn filter_retained(&mut self, stays: impl FnMut(&mut RetainedHold) -> bool) {
         if let Some(queue) = &mut self.0 {
             queue.retained.retain_mut(stays);
+            self.shrink();
+        }
+    }
+
+    /// Returns the cooldown of the key, or `None` if there is none.
+    pub(super) fn cooldown(&self) -> Option<Cooldown> {
+        self.0.as_ref()?.cooldown
+    }
+
+    /// Starts a cooldown.
+    pub(super) fn set_cooldown(&mut self, cooldown: Cooldown) {
+        self.allocate().cooldown = Some(cooldown);
+    }
+
+    /// Ends the cooldown.
+    pub(super) fn end_cooldown(&mut self) {
+        if let Some(queue) = &mut self.0 {
+            queue.cooldown = None;
             self.shrink();
         }
     }
@@ -299,6 +320,9 @@ impl<A: PartialEq> WaitQueue<A> {
             set(KeyTimer::WaitTimeout, *due);
         }
         queue.retained.iter().for_each(|kept| kept.timers(set));
+        if let Some(cooldown) = &queue.cooldown {
+            set(KeyTimer::Cooldown, cooldown.until);
+        }
     }
 
     fn allocate(&mut self) -> &mut QueueState<A> {
@@ -312,12 +336,18 @@ impl<A: PartialEq> WaitQueue<A> {
                 observed: None,
                 contender: None,
                 retained: Vec::new(),
+                cooldown: None,
             })
         })
     }
 }
 
 impl<A> QueueState<A> {
+    /// Returns `true` if the key has none of the parts.
+    fn is_unused(&self) -> bool {
+        self.head.is_none() && self.contender.is_none() && self.retained.is_empty() && self.cooldown.is_none()
+    }
+
     /// Removes and returns the head, and makes the next waiter the head.
     fn pop(&mut self) -> Option<QueueEntry<A>> {
         let next = self.take_at(0);

@@ -64,26 +64,23 @@ pub(super) struct EngineSink {
 
 impl EngineSink {
     /// Delivers replies to the engine, and returns the tokens that must be cleaned up.
-    pub(super) fn deliver(
-        &self,
-        mut replies: Vec<(Request, Reply)>,
-        sent: BootInstant,
-    ) -> Vec<(Name, Token)> {
+    pub(super) fn deliver(&self, replies: Vec<(Request, Reply)>, sent: BootInstant) -> Vec<(Name, Token)> {
         let (now, mut effects) = (boot_time(), EventEffects::default());
-        let left = if let Some(events) = self.events.get() {
-            events.on_replies(&mut replies, sent, now, &mut effects)
-        } else {
+        let events = self.events.get();
+        let left = replies.into_iter().flat_map(|(mut request, reply)| {
+            if let Some(events) = &events {
+                return events.on_reply(request, reply, sent, now, &mut effects);
+            }
             // The engine is dropped, so grants have no owner. Releases are still reported to the
             // log.
-            let left = replies.into_iter().flat_map(|(mut request, reply)| {
-                let left = possible_effects(&request, &reply);
-                if let Some(answer) = request.answer.take() {
-                    effects.answer(answer, reply, now);
-                }
-                left
-            });
-            left.collect()
-        };
+            let left = possible_effects(&request, &reply);
+            if let Some(answer) = request.answer.take() {
+                effects.answer(answer, reply, now);
+            }
+            left
+        });
+        let left = left.collect();
+        drop(events);
         self.finish(effects);
         left
     }

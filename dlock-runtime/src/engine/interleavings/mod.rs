@@ -126,8 +126,9 @@ impl Backend for Grants {
                 return;
             }
             *lock(&self.released) += requests.iter().filter(|request| request.command.is_release()).count();
-            let mut replies = requests.into_iter().map(|request| (request, Reply::Owner)).collect();
-            drop(events.on_replies(&mut replies, now, now, effects));
+            for request in requests {
+                drop(events.on_reply(request, Reply::Owner, now, now, effects));
+            }
         }
     }
 

@@ -79,7 +79,7 @@ impl Server {
         while let Some(request) = self.next() {
             let now = boot_time();
             let (reply, granted) = self.run(&request, now);
-            let orphaned = events.on_replies(&mut vec![(request, reply)], now, now, effects);
+            let orphaned = events.on_reply(request, reply, now, now, effects);
             for (key, token) in orphaned {
                 self.submit(Request::new(key, token, Command::Withdraw));
             }

@@ -248,7 +248,10 @@ impl Net {
         }
         let Some(engine) = self.engine(process) else { return };
         let mut effects = EventEffects::default();
-        let orphaned = engine.on_replies(&mut replies, sent, now, &mut effects);
+        let mut orphaned = Vec::new();
+        for (request, reply) in replies {
+            orphaned.extend(engine.on_reply(request, reply, sent, now, &mut effects));
+        }
         self.finish(process, effects);
         let settled = {
             let mut state = lock(&self.state);
