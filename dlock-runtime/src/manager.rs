@@ -122,13 +122,7 @@ impl LockManager {
         match place {
             Endpoint::Memory { name } => {
                 timer::check_runtime()?;
-                tracing::warn!(
-                    name: "dlock.in_process_only",
-                    target: "dlock",
-                    store = name.as_deref(),
-                    scope = "this process alone",
-                    "dlock.in_process_only"
-                );
+                telemetry::in_process_only(name.as_deref());
                 Ok(Self::in_memory(&MemoryStore::of_name(name.as_deref()), &settings))
             }
             Endpoint::Redis(server) => {
