@@ -12,9 +12,10 @@ use crate::builder::Builder;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::config::call_overrides::CallOverrides;
+use crate::config::endpoint::Endpoint;
 #[cfg(feature = "idempotent")]
 use crate::config::fingerprint_secrets::FingerprintSecrets;
-use crate::config::url::{ConnectSpec, Endpoint};
+use crate::config::url::ConnectSpec;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::guard::{answered, usable};
@@ -119,47 +120,23 @@ impl LockManager {
 
     pub(crate) async fn open(target: ConnectSpec) -> Result<Self> {
         let ConnectSpec { place, settings } = target;
-        match place {
+        let shown = place.to_string();
+        let tokens = TokenSource::new();
+        let backend = match place {
             Endpoint::Memory { name } => {
                 timer::check_runtime()?;
                 telemetry::in_process_only(name.as_deref());
-                Ok(Self::in_memory(&MemoryStore::of_name(name.as_deref()), &settings))
+                return Ok(Self::in_memory(&MemoryStore::of_name(name.as_deref()), &settings));
             }
-            Endpoint::Redis(server) => {
-                let place = server.to_string();
-                let backend = |process| Redis::of_server(server, &settings, process);
-                Self::over_redis(backend, &settings, place).await
-            }
-            Endpoint::Cluster(seeds) => {
-                let place = seeds.to_string();
-                let backend = |process| Redis::of_cluster(seeds, &settings, process);
-                Self::over_redis(backend, &settings, place).await
-            }
-            Endpoint::Quorum(voters) => {
-                let place = voters.to_string();
-                let backend = |process| Redis::of_quorum(voters, &settings, process);
-                Self::over_redis(backend, &settings, place).await
-            }
-            Endpoint::Sentinel(watched) => {
-                let place = watched.to_string();
-                let backend = |process| Redis::of_sentinels(watched, &settings, process);
-                Self::over_redis(backend, &settings, place).await
-            }
-        }
-    }
-
-    /// Returns a manager of a backend that has connected.
-    async fn over_redis(
-        backend: impl FnOnce(ProcessId) -> Result<Arc<Redis>>,
-        settings: &Settings,
-        place: String,
-    ) -> Result<Self> {
-        let tokens = TokenSource::new();
-        let backend = backend(tokens.process())?;
+            Endpoint::Redis(server) => Redis::of_server(server, &settings, tokens.process()),
+            Endpoint::Cluster(seeds) => Redis::of_cluster(seeds, &settings, tokens.process()),
+            Endpoint::Quorum(voters) => Redis::of_quorum(voters, &settings, tokens.process()),
+            Endpoint::Sentinel(watched) => Redis::of_sentinels(watched, &settings, tokens.process()),
+        }?;
         let port = Arc::clone(&backend) as Arc<dyn Backend>;
         let engine = Engine::over(port, Clock::Boot, tokens, settings.rules, settings.lease);
         backend.connect().await?;
-        Ok(Self::with_engine(engine, settings, place))
+        Ok(Self::with_engine(engine, &settings, shown))
     }
 
     /// Returns a manager of a store in memory.

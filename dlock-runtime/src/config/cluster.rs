@@ -55,7 +55,8 @@ pub(super) fn parse(text: &str) -> Result<Option<(ClusterEndpoint, Url)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::url::{ConnectSpec, Endpoint, parse};
+    use crate::config::endpoint::Endpoint;
+    use crate::config::url::{ConnectSpec, parse};
 
     fn read(text: &str) -> (ClusterEndpoint, ConnectSpec) {
         let target = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));

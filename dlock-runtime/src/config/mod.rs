@@ -9,6 +9,7 @@ pub(crate) mod certificate_reader;
 pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod duration;
+pub(crate) mod endpoint;
 #[cfg(feature = "idempotent")]
 pub(crate) mod fingerprint_secrets;
 mod hosts;

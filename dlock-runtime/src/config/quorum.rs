@@ -50,7 +50,8 @@ const FEWEST: usize = 3;
 
 #[cfg(test)]
 mod tests {
-    use crate::config::url::{ConnectSpec, Endpoint, parse};
+    use crate::config::endpoint::Endpoint;
+    use crate::config::url::{ConnectSpec, parse};
 
     #[test]
     fn every_part_is_read() {

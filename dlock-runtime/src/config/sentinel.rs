@@ -104,7 +104,8 @@ fn take_access(url: &mut Url) -> Result<(Option<String>, Option<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::url::{ConnectSpec, Endpoint, parse};
+    use crate::config::endpoint::Endpoint;
+    use crate::config::url::{ConnectSpec, parse};
 
     fn read(text: &str) -> (SentinelEndpoint, ConnectSpec) {
         let target = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
