@@ -15,7 +15,7 @@ pub(crate) struct Vocabulary {
     pub(crate) parameters: &'static str,
     /// Known parameters that this version does not have, with alternatives.
     pub(crate) planned: &'static [(&'static str, &'static str)],
-    /// The names in dlock, each with those in other libraries, in lower case and without underscores.
+    /// Names in dlock, each with those in other libraries: in lower case, without underscores.
     pub(crate) aliases: &'static [(&'static str, &'static str)],
     /// Names that could be meant in two ways, and both of them.
     pub(crate) ambiguous: &'static [(&'static str, &'static str)],
