@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::Backend;
 use crate::backend::memory::MemoryStore;
 use crate::backend::redis::Redis;
-use crate::backend::redis::owner_lookup::OwnerLookup;
+use crate::backend::{Backend, OwnerSource};
 use crate::builder::Builder;
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -54,6 +53,7 @@ pub struct LockManager {
     shared: Arc<ManagerInner>,
 }
 
+#[derive(Clone)]
 struct ManagerInner {
     engine: Arc<Engine>,
     namespace: String,
@@ -176,19 +176,7 @@ impl LockManager {
     /// Returns the same manager with another namespace.
     #[cfg(feature = "testing")]
     pub(crate) fn in_namespace(&self, namespace: &str) -> Self {
-        let ManagerInner { engine, place, owner, overrides, .. } = &*self.shared;
-        let shared = ManagerInner {
-            engine: Arc::clone(engine),
-            namespace: namespace.to_owned(),
-            place: place.clone(),
-            owner: Arc::clone(owner),
-            overrides: Arc::clone(overrides),
-            elections: Arc::clone(&self.shared.elections),
-            #[cfg(feature = "scheduled")]
-            server_clock: Arc::clone(&self.shared.server_clock),
-            #[cfg(feature = "idempotent")]
-            idempotency: self.shared.idempotency.clone(),
-        };
+        let shared = ManagerInner { namespace: namespace.to_owned(), ..ManagerInner::clone(&self.shared) };
         Self { shared: Arc::new(shared) }
     }
 
@@ -268,15 +256,14 @@ impl LockManager {
         if holder == engine.tokens.process() {
             return Some(self.owner().to_owned());
         }
-        if let Some(owner) = engine.backend.owner_of(holder) {
-            return Some(String::from(&*owner));
+        match engine.backend.owner_of(holder, key.namespace()) {
+            OwnerSource::Unknown => None,
+            OwnerSource::Known(owner) => Some(String::from(&*owner)),
+            OwnerSource::Server(lookup, owner_in) => {
+                let reply = engine.call(key.name(), &lookup).await.ok()?;
+                owner_in(&reply)
+            }
         }
-        if !engine.capabilities.store_calls {
-            return None;
-        }
-        let lookup = Arc::new(OwnerLookup::new(holder, key.namespace()));
-        let reply = engine.call(key.name(), &(Arc::clone(&lookup) as _)).await.ok()?;
-        lookup.owner_in(&reply)
     }
 
     /// Checks that the server replies to a `PING` on the connection that locks use.
