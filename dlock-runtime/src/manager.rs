@@ -11,6 +11,8 @@ use crate::builder::Builder;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::config::call_overrides::CallOverrides;
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
+use crate::config::config;
 use crate::config::endpoint::Endpoint;
 #[cfg(feature = "idempotent")]
 use crate::config::fingerprint_secrets::FingerprintSecrets;
@@ -248,6 +250,27 @@ impl LockManager {
             Reply::Info(seen) => Ok(seen),
             _ => Ok(None),
         }
+    }
+
+    /// Checks that this manager can keep records of `what`. `part` names the feature in an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] over a quorum; [`Error::Shutdown`]; [`Error::Unavailable`] in a forked
+    /// process.
+    #[cfg(any(feature = "idempotent", feature = "scheduled"))]
+    pub(crate) fn check_records(&self, key: &LockKey, part: &str, what: &str) -> Result<()> {
+        let engine = self.engine();
+        engine.in_own_process(Some(key))?;
+        if engine.is_closed() {
+            return Err(Error::Shutdown { key: Some(key.clone()) });
+        }
+        if !engine.capabilities.store_calls {
+            let problem =
+                format!("a quorum keeps no records of {what}: use one server, Sentinel, or a cluster");
+            return Err(config(part, problem));
+        }
+        Ok(())
     }
 
     /// Returns the owner of the manager that holds the lock of `key`, if it can be found.
