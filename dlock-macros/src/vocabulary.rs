@@ -11,11 +11,11 @@ pub(crate) struct Vocabulary {
     pub(crate) method: &'static str,
     /// Whether the attribute must have a `key`.
     pub(crate) has_key: bool,
-    /// The parameters of this version.
-    pub(crate) parameters: &'static [&'static str],
+    /// The parameters of this version, separated by spaces.
+    pub(crate) parameters: &'static str,
     /// Known parameters that this version does not have, with alternatives.
     pub(crate) planned: &'static [(&'static str, &'static str)],
-    /// Names in other libraries, in lower case and without underscores, and the names in dlock.
+    /// Names in dlock, each with those in other libraries: in lower case, without underscores.
     pub(crate) aliases: &'static [(&'static str, &'static str)],
     /// Names that could be meant in two ways, and both of them.
     pub(crate) ambiguous: &'static [(&'static str, &'static str)],
@@ -47,23 +47,28 @@ pub(crate) struct Nouns {
 }
 
 impl Vocabulary {
+    /// Returns `true` if the attribute has this parameter.
+    pub(crate) fn has_parameter(&self, name: &str) -> bool {
+        contains(self.parameters, name)
+    }
+
     /// Returns the name in dlock of another library's parameter.
     pub(crate) fn canonical_name(&self, foreign: &str) -> Option<&'static str> {
         let plain = plain(foreign);
-        self.aliases.iter().find(|(name, _)| *name == plain).map(|(_, ours)| *ours)
+        self.aliases.iter().find(|(_, foreign)| contains(foreign, &plain)).map(|(ours, _)| *ours)
     }
 
     /// Returns what to write for a wish that no single parameter grants.
     fn hint(&self, name: &str) -> Option<&'static str> {
         let plain = plain(name);
-        let hints = HINTS.iter().filter(|(_, by, _)| by.is_none_or(|by| self.parameters.contains(&by)));
-        hints.clone().find(|(names, ..)| names.contains(&&*plain)).map(|(.., hint)| *hint)
+        let mut hints = HINTS.iter().filter(|(_, by, _)| by.is_none_or(|by| self.has_parameter(by)));
+        hints.find(|(names, ..)| contains(names, &plain)).map(|(.., hint)| *hint)
     }
 
     /// Returns the parameter that was probably meant by an unknown name.
     #[cfg(feature = "scheduled")]
     pub(crate) fn meant(&self, name: &str) -> Option<&'static str> {
-        self.canonical_name(name).or_else(|| names::nearest(name, self.parameters.iter().copied()))
+        self.canonical_name(name).or_else(|| names::nearest(name, self.parameters.split(' ')))
     }
 
     /// Returns the error for an unknown parameter, with a suggestion.
@@ -86,121 +91,83 @@ impl Vocabulary {
         if let Some(hint) = self.hint(name) {
             return format!("{none}: {hint}");
         }
-        let near = names::nearest(name, self.parameters.iter().copied());
+        let near = names::nearest(name, self.parameters.split(' '));
         let near = near.map_or_else(String::new, |near| format!(": did you mean `{near}`"));
-        format!("{none}{near}; the parameters are {}", list(self.parameters))
+        format!("{none}{near}; the parameters are {}", list(self.parameters.split(' ')))
     }
 }
 
+/// Returns `true` if a list of words, separated by spaces, has `word`.
+pub(crate) fn contains(words: &str, word: &str) -> bool {
+    words.split(' ').any(|known| known == word)
+}
+
 /// Plain names, the parameter of the attribute that a hint needs, and the hint.
-const HINTS: &[(&[&str], Option<&str>, &str)] = &[
+const HINTS: &[(&str, Option<&str>, &str)] = &[
     (
-        &["fencing", "fence", "fenced", "fencingtoken", "fencetoken", "withfencing", "usefencing"],
+        "fencing fence fenced fencingtoken fencetoken withfencing usefencing",
         Some("guard"),
         "write `guard = lock`, and in the body `lock.fencing_token().await?`",
     ),
     (
-        &["owner", "clientname", "ownername", "holder"],
+        "owner clientname ownername holder",
         Some("guard"),
         "the owner is that of the manager: write `?owner=web-1` in its URL",
     ),
     (
-        &["blocking", "block", "waitforever", "forever"],
+        "blocking block waitforever forever",
         Some("wait"),
         "a call tries once unless it has `wait` or `retry`: write `wait = \"5s\"`",
     ),
     (
-        &["nonblocking", "nowait", "failfast", "tryonly", "trylock", "once"],
+        "nonblocking nowait failfast tryonly trylock once",
         Some("on_contended"),
         "a call without `wait` and `retry` tries once: leave it out, or write `on_contended = skip` to skip the body",
     ),
     (
-        &["fair", "fairness", "fifo", "queue", "ordered", "priority"],
+        "fair fairness fifo queue ordered priority",
         Some("wait"),
         "waiting calls of a process are served in their order, and a process that waits is queued: write `wait = \"5s\"`",
     ),
     (
-        &[
-            "url",
-            "uri",
-            "redisurl",
-            "host",
-            "server",
-            "servers",
-            "nodes",
-            "address",
-            "addr",
-            "endpoint",
-            "connection",
-            "connectionstring",
-            "dsn",
-            "pool",
-            "port",
-            "db",
-            "database",
-            "password",
-            "quorum",
-            "redlock",
-            "majority",
-            "sentinel",
-            "cluster",
-            "tls",
-        ],
+        "url uri redisurl host server servers nodes address addr endpoint connection \
+         connectionstring dsn pool port db database password quorum redlock majority sentinel \
+         cluster tls",
         Some("manager"),
         "the servers are in the URL of `dlock_runtime::init(\"redis://host:port\").await`, which is called once at the start",
     ),
     (
-        &[
-            "layout",
-            "publish",
-            "responsetimeout",
-            "connecttimeout",
-            "connect",
-            "fencettl",
-            "tlsca",
-            "tlscert",
-            "tlskey",
-            "tlsname",
-            "grantlease",
-            "handoffbudget",
-            "pollinterval",
-            "yieldtoforeign",
-            "replicaacks",
-            "tracking",
-        ],
+        "layout publish responsetimeout connecttimeout connect fencettl tlsca tlscert tlskey \
+         tlsname grantlease handoffbudget pollinterval yieldtoforeign replicaacks tracking",
         Some("manager"),
         "it is an option of the manager: write it in the URL of `init`, or set it on `LockManager::builder`",
     ),
     (
-        &["args", "arguments", "params", "vars", "variables", "keyargs", "by", "fields"],
+        "args arguments params vars variables keyargs by fields",
         Some("key"),
         "the key names the arguments: write `key = \"order:<user_id>\"`",
     ),
     (
-        &["error", "err", "errortype", "exception", "throws", "message", "orelse", "default"],
+        "error err errortype exception throws message orelse default",
         Some("on_contended"),
         "the function's error type carries lock errors by `From<dlock_runtime::Error>`; for contention alone, write `on_contended = return(value)`",
     ),
     (
-        &["log", "logging", "loglevel", "level", "trace", "tracing", "metrics", "span", "debug"],
+        "log logging loglevel level trace tracing metrics span debug",
         Some("name"),
         "every call has a span and events: `name = \"place_order\"` sets the function's name in them",
     ),
     (
-        &["hash", "hashed", "escape", "escaped", "raw", "optional"],
+        "hash hashed escape escaped raw optional",
         Some("key"),
         "write it in the placeholder: `<user_id|hash>`, `<user_id|opt>`, or `<user_id|raw>`",
     ),
     (
-        &["enabled", "disabled", "condition", "when", "unless", "onlyif"],
+        "enabled disabled condition when unless onlyif",
         Some("on_contended"),
         "an annotated function always acquires its lock: for a condition, call `manager.lock(key).run(..)` under an `if`",
     ),
-    (
-        &["send", "spawn", "boxed", "sync"],
-        None,
-        "the future is `Send` if the one of the plain function is: leave it out",
-    ),
+    ("send spawn boxed sync", None, "the future is `Send` if the one of the plain function is: leave it out"),
 ];
 
 #[cfg(test)]
@@ -250,13 +217,13 @@ mod tests {
         // An alias of another attribute may precede a hint, since it is more specific.
         let words = &distributed_lock::VOCABULARY;
         for (names, by, _) in super::HINTS {
-            assert!(by.is_none_or(|by| words.parameters.contains(&by)), "{by:?} is no parameter");
-            for name in *names {
-                assert_eq!(super::plain(name), *name);
-                let uses = super::HINTS.iter().filter(|(names, ..)| names.contains(name)).count();
+            assert!(by.is_none_or(|by| words.has_parameter(by)), "{by:?} is no parameter");
+            for name in names.split(' ') {
+                assert_eq!(super::plain(name), name);
+                let uses = super::HINTS.iter().filter(|(names, ..)| super::contains(names, name)).count();
                 assert_eq!(uses, 1, "`{name}` has several hints");
                 assert!(words.canonical_name(name).is_none(), "`{name}` is an alias and has a hint");
-                assert!(!words.parameters.contains(name), "`{name}` is a parameter and has a hint");
+                assert!(!words.has_parameter(name), "`{name}` is a parameter and has a hint");
             }
         }
     }
@@ -265,11 +232,14 @@ mod tests {
     fn every_foreign_name_leads_to_one_of_ours() {
         for names in ALL {
             let planned = names.planned.iter().map(|(name, _)| *name);
-            let ours: Vec<&str> = names.parameters.iter().copied().chain(planned).collect();
+            let ours: Vec<&str> = names.parameters.split(' ').chain(planned).collect();
 
-            for (foreign, name) in names.aliases {
+            for (name, foreign) in names.aliases {
                 assert!(ours.contains(name), "`{foreign}` leads to `{name}` in `{}`", names.attribute);
-                assert!(!ours.contains(foreign), "`{foreign}` is a parameter of `{}`", names.attribute);
+                for foreign in foreign.split(' ') {
+                    assert!(!ours.contains(&foreign), "`{foreign}` is a parameter of `{}`", names.attribute);
+                    assert_eq!(super::plain(foreign), foreign);
+                }
             }
         }
     }

@@ -8,14 +8,10 @@ use std::time::Duration;
 #[cfg(feature = "tls")]
 use crate::backend::redis;
 use crate::config::call_overrides::{self, CallOverrides};
-use crate::config::certificates::Certificates;
 #[cfg(feature = "tls")]
 use crate::config::certificates::Pem;
-use crate::config::config;
-#[cfg(feature = "idempotent")]
-use crate::config::fingerprint_secrets::FingerprintSecrets;
-use crate::config::quorum::QuorumEndpoint;
-use crate::config::url::{self, ConnectSpec, Endpoint};
+use crate::config::url::{self, ConnectSpec};
+use crate::config::{Settings, config};
 use crate::credentials::{Credentials, CredentialsProvider};
 use crate::doctor::{self, Report};
 use crate::error::Result;
@@ -42,46 +38,27 @@ use crate::manager::LockManager;
 #[must_use = "a builder does nothing until `connect` or `connect_lazy` is called"]
 pub struct Builder {
     url: String,
-    overrides: Overrides,
+    /// The options that are set here, in order.
+    changes: Vec<Arc<Change>>,
     /// The overrides of annotated functions, as text.
     call_overrides: String,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Overrides {
-    namespace: Option<String>,
-    owner: Option<Arc<str>>,
-    layout: Option<Layout>,
-    publish: Option<Publish>,
-    lease: Option<Duration>,
-    response_timeout: Option<Duration>,
-    connect_timeout: Option<Duration>,
-    lazy: Option<bool>,
-    fence_ttl: Option<Duration>,
-    grant_lease: Option<Duration>,
-    handoff_budget: Option<Duration>,
-    poll_interval: Option<Duration>,
-    yield_to_foreign: Option<bool>,
-    replica_acks: Option<u8>,
-    tracking: Option<bool>,
-    certificates: Certificates,
-    credentials: Option<CredentialsProvider>,
-    #[cfg(feature = "idempotent")]
-    fingerprint_secrets: FingerprintSecrets,
-}
+/// A change to the settings of a URL.
+type Change = dyn Fn(&mut Settings) + Send + Sync;
 
 impl Builder {
     pub(crate) fn new(url: &str) -> Self {
-        Self { url: url.to_owned(), overrides: Overrides::default(), call_overrides: String::new() }
+        Self { url: url.to_owned(), changes: Vec::new(), call_overrides: String::new() }
     }
 
     /// Sets the prefix of every key in Redis, which a `:` separates from the key. Default: `dlock`.
     ///
     /// An empty namespace adds no prefix, for deployments whose other clients use bare names.
     #[doc(alias = "prefix")]
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.overrides.namespace = Some(namespace.into());
-        self
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        let namespace = namespace.into();
+        self.with(move |settings| settings.namespace.clone_from(&namespace))
     }
 
     /// Sets the name that operators see for this manager. Default: host and process, such as
@@ -94,55 +71,49 @@ impl Builder {
     ///
     /// [`LockInfo::owner`]: crate::LockInfo::owner
     #[doc(alias = "client_name")]
-    pub fn owner(mut self, owner: impl AsRef<str>) -> Self {
-        self.overrides.owner = Some(owner.as_ref().into());
-        self
+    pub fn owner(self, owner: impl AsRef<str>) -> Self {
+        let owner: Arc<str> = owner.as_ref().into();
+        self.with(move |settings| settings.owner = Arc::clone(&owner))
     }
 
     /// Sets how locks are stored in Redis. Default: [`Layout::Native`]. `memory://` ignores it.
-    pub fn layout(mut self, layout: Layout) -> Self {
-        self.overrides.layout = Some(layout);
-        self
+    pub fn layout(self, layout: Layout) -> Self {
+        self.with(move |settings| settings.layout = layout)
     }
 
     /// Sets the command that announces a release with [`Layout::Redisson`]. Default:
     /// [`Publish::Auto`].
     ///
     /// Other layouts do not allow it.
-    pub fn publish(mut self, publish: Publish) -> Self {
-        self.overrides.publish = Some(publish);
-        self
+    pub fn publish(self, publish: Publish) -> Self {
+        self.with(move |settings| settings.publish = publish)
     }
 
     /// Sets the lease of calls that set none. Default: 30 s. From 100 ms to 365 days.
     #[doc(alias = "ttl")]
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.overrides.lease = Some(lease);
-        self
+    pub fn lease(self, lease: Duration) -> Self {
+        self.with(move |settings| settings.lease = lease)
     }
 
     /// Sets how long to wait for one reply of the server. Default: 500 ms. From 10 ms to 60 s.
     ///
     /// After that time, the outcome of the command counts as unknown.
     #[doc(alias = "timeout")]
-    pub fn response_timeout(mut self, timeout: Duration) -> Self {
-        self.overrides.response_timeout = Some(timeout);
-        self
+    pub fn response_timeout(self, timeout: Duration) -> Self {
+        self.with(move |settings| settings.rules.response_timeout = timeout)
     }
 
     /// Sets how long one attempt to connect may take. Default: 2 s. From 10 ms to 60 s.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.overrides.connect_timeout = Some(timeout);
-        self
+    pub fn connect_timeout(self, timeout: Duration) -> Self {
+        self.with(move |settings| settings.connect_timeout = timeout)
     }
 
     /// Sets how long a granted lock is valid before the server confirms it. Default: 1 s.
     ///
     /// It applies to a waiter to which another process hands the lock off, and counts from the
     /// waiter's last request. From 100 ms to 60 s.
-    pub fn grant_lease(mut self, lease: Duration) -> Self {
-        self.overrides.grant_lease = Some(lease);
-        self
+    pub fn grant_lease(self, lease: Duration) -> Self {
+        self.with(move |settings| settings.rules.grant_lease = lease)
     }
 
     /// Sets how long tasks of this process may hand a lock off to each other in memory.
@@ -153,9 +124,8 @@ impl Builder {
     /// In the second half of the budget, a release asks the server in the background whether other
     /// processes wait. If none does, the budget starts again. With `layout=redisson` and with a
     /// quorum, the server cannot be asked, and each budget ends with a release.
-    pub fn handoff_budget(mut self, budget: Duration) -> Self {
-        self.overrides.handoff_budget = Some(budget);
-        self
+    pub fn handoff_budget(self, budget: Duration) -> Self {
+        self.with(move |settings| settings.rules.handoff_budget = budget)
     }
 
     /// Sets how long a fencing counter outlives its last use. Default: 7 days. From 1 minute to 365
@@ -164,18 +134,16 @@ impl Builder {
     /// A counter takes about 130 bytes in the server. One that has expired restarts at the server's
     /// time, above every token that it issued, unless the server's clock has stepped back since.
     /// With [`Layout::Redisson`], counters do not expire, and it is an error.
-    pub fn fence_ttl(mut self, ttl: Duration) -> Self {
-        self.overrides.fence_ttl = Some(ttl);
-        self
+    pub fn fence_ttl(self, ttl: Duration) -> Self {
+        self.with(move |settings| settings.fence_ttl = ttl)
     }
 
     /// Sets how often to check a lock whose holder does not announce its release. Default: 100 ms.
     ///
     /// An example is a lock that a client of another library holds. Each delay is random, from 50 %
     /// to 150 % of the interval. From 5 ms to 60 s.
-    pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.overrides.poll_interval = Some(interval);
-        self
+    pub fn poll_interval(self, interval: Duration) -> Self {
+        self.with(move |settings| settings.rules.poll_interval = interval)
     }
 
     /// Sets whether waiters pause so that polling clients of other libraries can acquire.
@@ -185,9 +153,8 @@ impl Builder {
     /// All managers of a fleet should have the same value. See
     /// [`docs::fleets`](crate::docs::fleets).
     #[doc(alias = "share")]
-    pub fn yield_to_foreign(mut self, yield_to_foreign: bool) -> Self {
-        self.overrides.yield_to_foreign = Some(yield_to_foreign);
-        self
+    pub fn yield_to_foreign(self, yield_to_foreign: bool) -> Self {
+        self.with(move |settings| settings.rules.yield_to_foreign = yield_to_foreign)
     }
 
     /// Sets how many replicas must acknowledge a lock, by `WAIT`. Default: 0, the primary alone.
@@ -199,9 +166,8 @@ impl Builder {
     ///
     /// Set it to the number of replicas that can become primary: then a failover loses no lock. See
     /// [`docs::safety`](crate::docs::safety).
-    pub fn replica_acks(mut self, replicas: u8) -> Self {
-        self.overrides.replica_acks = Some(replicas);
-        self
+    pub fn replica_acks(self, replicas: u8) -> Self {
+        self.with(move |settings| settings.rules.replica_acks = replicas)
     }
 
     /// Sets whether the server reports changes to held locks (`CLIENT TRACKING`). Default: `true`.
@@ -210,9 +176,8 @@ impl Builder {
     /// libraries hold while a task of this manager waits. With it, a deleted, flushed, or
     /// overwritten lock is detected within milliseconds. Without it, or if the server does not
     /// allow it, the next renewal detects it. It takes one more connection.
-    pub fn tracking(mut self, on: bool) -> Self {
-        self.overrides.tracking = Some(on);
-        self
+    pub fn tracking(self, on: bool) -> Self {
+        self.with(move |settings| settings.rules.tracking = on)
     }
 
     /// Sets the certificate authorities, as PEM text, for `rediss://` servers.
@@ -220,9 +185,9 @@ impl Builder {
     /// One of them must have signed the server's certificate. Default: those of the system, or of
     /// the file that `SSL_CERT_FILE` names. The URL's `tls_ca` names a file instead.
     #[cfg(feature = "tls")]
-    pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
-        self.overrides.certificates.ca = Some(Pem::Text(pem.as_ref().into()));
-        self
+    pub fn tls_ca(self, pem: impl AsRef<[u8]>) -> Self {
+        let pem = Pem::Text(pem.as_ref().into());
+        self.with(move |settings| settings.certificates.ca = Some(pem.clone()))
     }
 
     /// Sets the client certificate for `rediss://` servers, and its private key, as PEM text.
@@ -230,10 +195,12 @@ impl Builder {
     /// The certificate text includes the intermediate certificates. Default: none. The URL's
     /// `tls_cert` and `tls_key` name files instead, which are read again for each connection.
     #[cfg(feature = "tls")]
-    pub fn tls_client_certificate(mut self, cert_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Self {
-        self.overrides.certificates.client = Some(Pem::Text(cert_pem.as_ref().into()));
-        self.overrides.certificates.key = Some(Pem::Text(key_pem.as_ref().into()));
-        self
+    pub fn tls_client_certificate(self, cert_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Self {
+        let [client, key] = [cert_pem.as_ref(), key_pem.as_ref()].map(|pem| Pem::Text(pem.into()));
+        self.with(move |settings| {
+            settings.certificates.client = Some(client.clone());
+            settings.certificates.key = Some(key.clone());
+        })
     }
 
     /// Sets a name that a server's certificate may have instead of the server's host.
@@ -243,9 +210,9 @@ impl Builder {
     /// certificates name a host that the URL does not contain. The certificate is verified in all
     /// other respects.
     #[cfg(feature = "tls")]
-    pub fn tls_name(mut self, name: impl Into<String>) -> Self {
-        self.overrides.certificates.name = Some(name.into());
-        self
+    pub fn tls_name(self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.with(move |settings| settings.certificates.name = Some(name.clone()))
     }
 
     /// Sets a callback that supplies the user and the password instead of the URL.
@@ -275,13 +242,13 @@ impl Builder {
     ///     .await?;
     /// # Ok(()) }
     /// ```
-    pub fn credentials<F, Fut>(mut self, ask: F) -> Self
+    pub fn credentials<F, Fut>(self, ask: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Credentials, Box<dyn StdError + Send + Sync>>> + Send + 'static,
     {
-        self.overrides.credentials = Some(CredentialsProvider::new(ask));
-        self
+        let provider = CredentialsProvider::new(ask);
+        self.with(move |settings| settings.credentials = Some(provider.clone()))
     }
 
     /// Overrides parameters of annotated functions by the functions' names, without a rebuild.
@@ -313,9 +280,9 @@ impl Builder {
     /// A record contains a hash of its call's payload. Without a secret, a reader of the server can
     /// guess a payload of few values and check the guess. All processes need the same secret.
     #[cfg(feature = "idempotent")]
-    pub fn fingerprint_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
-        self.overrides.fingerprint_secrets.current = Some(secret.as_ref().into());
-        self
+    pub fn fingerprint_secret(self, secret: impl AsRef<[u8]>) -> Self {
+        let secret: Arc<[u8]> = secret.as_ref().into();
+        self.with(move |settings| settings.fingerprint_secrets.current = Some(Arc::clone(&secret)))
     }
 
     /// Sets the secret that was used before [`fingerprint_secret`](Self::fingerprint_secret), so
@@ -323,9 +290,9 @@ impl Builder {
     ///
     /// Keep it for one `ttl` after a change. To introduce a first secret, leave it out.
     #[cfg(feature = "idempotent")]
-    pub fn previous_fingerprint_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
-        self.overrides.fingerprint_secrets.previous = Some(secret.as_ref().into());
-        self
+    pub fn previous_fingerprint_secret(self, secret: impl AsRef<[u8]>) -> Self {
+        let secret: Arc<[u8]> = secret.as_ref().into();
+        self.with(move |settings| settings.fingerprint_secrets.previous = Some(Arc::clone(&secret)))
     }
 
     /// Connects, and returns the manager.
@@ -391,9 +358,8 @@ impl Builder {
     /// assert!(locks.ready().await.is_err());
     /// # Ok(()) }
     /// ```
-    pub async fn connect_lazy(mut self) -> Result<LockManager> {
-        self.overrides.lazy = Some(true);
-        self.connect().await
+    pub async fn connect_lazy(self) -> Result<LockManager> {
+        self.with(|settings| settings.lazy = true).connect().await
     }
 
     /// Examines the servers that a manager with these settings would use, as
@@ -426,108 +392,31 @@ impl Builder {
         Ok(overrides)
     }
 
+    fn with(mut self, change: impl Fn(&mut Settings) + Send + Sync + 'static) -> Self {
+        self.changes.push(Arc::new(change));
+        self
+    }
+
+    /// Applies the options that are set here.
+    fn change(&self, mut settings: Settings) -> Settings {
+        self.changes.iter().for_each(|change| change(&mut settings));
+        settings
+    }
+
     /// Parses the URL, and applies the options that are set here.
     fn target(self) -> Result<ConnectSpec> {
-        let mut target = url::parse(&self.url)?;
-        let Overrides {
-            namespace,
-            owner,
-            layout,
-            publish,
-            lease,
-            response_timeout,
-            connect_timeout,
-            lazy,
-            fence_ttl,
-            grant_lease,
-            handoff_budget,
-            poll_interval,
-            yield_to_foreign,
-            replica_acks,
-            tracking,
-            certificates,
-            credentials,
-            #[cfg(feature = "idempotent")]
-            fingerprint_secrets,
-        } = self.overrides;
-        let settings = &mut target.settings;
-        set(&mut settings.namespace, namespace);
-        set(&mut settings.owner, owner);
-        set(&mut settings.layout, layout);
-        set(&mut settings.publish, publish);
-        set(&mut settings.lease, lease);
-        set(&mut settings.rules.response_timeout, response_timeout);
-        set(&mut settings.connect_timeout, connect_timeout);
-        set(&mut settings.lazy, lazy);
-        set(&mut settings.fence_ttl, fence_ttl);
-        set(&mut settings.rules.grant_lease, grant_lease);
-        set(&mut settings.rules.handoff_budget, handoff_budget);
-        set(&mut settings.rules.poll_interval, poll_interval);
-        set(&mut settings.rules.yield_to_foreign, yield_to_foreign);
-        set(&mut settings.rules.replica_acks, replica_acks);
-        set(&mut settings.rules.tracking, tracking);
-        set(&mut settings.credentials, credentials.map(Some));
-        #[cfg(feature = "idempotent")]
-        set(&mut settings.fingerprint_secrets, Some(fingerprint_secrets));
-        let Certificates { ca, client, key, name, .. } = certificates;
-        set(&mut settings.certificates.ca, ca.map(Some));
-        set(&mut settings.certificates.client, client.map(Some));
-        set(&mut settings.certificates.key, key.map(Some));
-        set(&mut settings.certificates.name, name.map(Some));
-        let (speaks_tls, cure) = match &target.place {
-            Endpoint::Redis(server) if server.socket.is_some() => {
-                (false, "a unix socket has no TLS: leave them out")
-            }
-            Endpoint::Redis(server) => (server.tls, "the URL asks for no TLS: write `rediss://`"),
-            Endpoint::Sentinel(watched) => {
-                (watched.master.tls, "the URL asks for no TLS: write `rediss+sentinel://`")
-            }
-            Endpoint::Cluster(seeds) => {
-                (seeds.access.tls, "the URL asks for no TLS: write `rediss+cluster://`")
-            }
-            Endpoint::Quorum(QuorumEndpoint(servers)) => {
-                (servers.iter().all(|server| server.tls), "the URL asks for no TLS: write `rediss+quorum://`")
-            }
-            Endpoint::Memory { .. } => (false, "`memory://` has no TLS: leave them out"),
-        };
-        if settings.certificates.are_given() && !speaks_tls {
-            return Err(config("tls", format!("certificates are given, and {cure}")));
-        }
-        if settings.certificates.name.is_some() && !speaks_tls {
-            return Err(config("tls_name", format!("it is for TLS, and {cure}")));
-        }
-        let replicas = match &target.place {
-            Endpoint::Redis(_) | Endpoint::Sentinel(_) | Endpoint::Cluster(_) => Ok(()),
-            Endpoint::Quorum(_) => Err("the servers of a quorum have no replicas: leave it out"),
-            Endpoint::Memory { .. } => Err("`memory://` has no replicas: leave it out"),
-        };
-        if let (Err(problem), 1..) = (replicas, settings.rules.replica_acks) {
-            return Err(config("replica_acks", problem));
-        }
-        if let Endpoint::Quorum(_) = target.place {
-            if target.settings.layout == Layout::Redisson {
-                return Err(config("layout", "a quorum has a fixed layout: leave it out"));
-            }
-            if target.settings.rules.yield_to_foreign {
-                let problem = "a quorum has no queue, so its waiters have no advantage over clients that poll: leave it out";
-                return Err(config("yield_to_foreign", problem));
-            }
-        }
-        target.settings = target.settings.checked()?;
-        Ok(target)
+        let ConnectSpec { place, settings } = url::parse(&self.url)?;
+        let settings = self.change(settings);
+        place.check(&settings)?;
+        Ok(ConnectSpec { place, settings: settings.checked()? })
     }
 }
 
 impl std::fmt::Debug for Builder {
     /// The URL is not printed: it may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("overrides", &self.overrides).finish_non_exhaustive()
-    }
-}
-
-fn set<T>(setting: &mut T, change: Option<T>) {
-    if let Some(change) = change {
-        *setting = change;
+        let settings = self.change(Settings::default());
+        f.debug_struct("Builder").field("settings", &settings).finish_non_exhaustive()
     }
 }
 

@@ -8,7 +8,8 @@ use redis::Value;
 
 use crate::backend::redis::fuzz_invariants as backend;
 use crate::config::duration;
-use crate::config::url::{self, Endpoint};
+use crate::config::endpoint::Endpoint;
+use crate::config::url;
 use crate::key::KeyBuilder;
 
 /// A duration is parsed or refused. A parsed one equals digits times unit, and survives formatting
@@ -54,22 +55,12 @@ pub fn read_url_with_a_password(scheme: &str, user: &str, before: &str, after: &
     const SECRET: &str = "Sesame7f3a";
     let text = format!("{scheme}://{user}:{before}{SECRET}{after}@{rest}");
     let shown = match url::parse(&text) {
-        Ok(target) => format!("{target:?} {}", place(&target.place)),
+        Ok(target) => format!("{target:?} {}", target.place),
         Err(error) => format!("{error} {error:?}"),
     };
     // The host of a URL is displayed in lower case.
     let shown = shown.to_lowercase();
     assert!(!shown.contains(&SECRET.to_lowercase()), "{shown} shows the password of {text}");
-}
-
-fn place(place: &Endpoint) -> String {
-    match place {
-        Endpoint::Memory { name } => name.clone().unwrap_or_default(),
-        Endpoint::Redis(server) => server.to_string(),
-        Endpoint::Sentinel(watched) => watched.to_string(),
-        Endpoint::Cluster(seeds) => seeds.to_string(),
-        Endpoint::Quorum(voters) => voters.to_string(),
-    }
 }
 
 /// Two different lists of values never build the same key. A key is text within its limit.

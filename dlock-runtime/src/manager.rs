@@ -4,17 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::Backend;
 use crate::backend::memory::MemoryStore;
 use crate::backend::redis::Redis;
-use crate::backend::redis::owner_lookup::OwnerLookup;
+use crate::backend::{Backend, OwnerSource};
 use crate::builder::Builder;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::config::call_overrides::CallOverrides;
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
+use crate::config::config;
+use crate::config::endpoint::Endpoint;
 #[cfg(feature = "idempotent")]
 use crate::config::fingerprint_secrets::FingerprintSecrets;
-use crate::config::url::{ConnectSpec, Endpoint};
+use crate::config::url::ConnectSpec;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::guard::{answered, usable};
@@ -53,6 +55,7 @@ pub struct LockManager {
     shared: Arc<ManagerInner>,
 }
 
+#[derive(Clone)]
 struct ManagerInner {
     engine: Arc<Engine>,
     namespace: String,
@@ -119,53 +122,23 @@ impl LockManager {
 
     pub(crate) async fn open(target: ConnectSpec) -> Result<Self> {
         let ConnectSpec { place, settings } = target;
-        match place {
+        let shown = place.to_string();
+        let tokens = TokenSource::new();
+        let backend = match place {
             Endpoint::Memory { name } => {
                 timer::check_runtime()?;
-                tracing::warn!(
-                    name: "dlock.in_process_only",
-                    target: "dlock",
-                    store = name.as_deref(),
-                    scope = "this process alone",
-                    "dlock.in_process_only"
-                );
-                Ok(Self::in_memory(&MemoryStore::of_name(name.as_deref()), &settings))
+                telemetry::in_process_only(name.as_deref());
+                return Ok(Self::in_memory(&MemoryStore::of_name(name.as_deref()), &settings));
             }
-            Endpoint::Redis(server) => {
-                let place = server.to_string();
-                let backend = |process| Redis::of_server(server, &settings, process);
-                Self::over_redis(backend, &settings, place).await
-            }
-            Endpoint::Cluster(seeds) => {
-                let place = seeds.to_string();
-                let backend = |process| Redis::of_cluster(seeds, &settings, process);
-                Self::over_redis(backend, &settings, place).await
-            }
-            Endpoint::Quorum(voters) => {
-                let place = voters.to_string();
-                let backend = |process| Redis::of_quorum(voters, &settings, process);
-                Self::over_redis(backend, &settings, place).await
-            }
-            Endpoint::Sentinel(watched) => {
-                let place = watched.to_string();
-                let backend = |process| Redis::of_sentinels(watched, &settings, process);
-                Self::over_redis(backend, &settings, place).await
-            }
-        }
-    }
-
-    /// Returns a manager of a backend that has connected.
-    async fn over_redis(
-        backend: impl FnOnce(ProcessId) -> Result<Arc<Redis>>,
-        settings: &Settings,
-        place: String,
-    ) -> Result<Self> {
-        let tokens = TokenSource::new();
-        let backend = backend(tokens.process())?;
+            Endpoint::Redis(server) => Redis::of_server(server, &settings, tokens.process()),
+            Endpoint::Cluster(seeds) => Redis::of_cluster(seeds, &settings, tokens.process()),
+            Endpoint::Quorum(voters) => Redis::of_quorum(voters, &settings, tokens.process()),
+            Endpoint::Sentinel(watched) => Redis::of_sentinels(watched, &settings, tokens.process()),
+        }?;
         let port = Arc::clone(&backend) as Arc<dyn Backend>;
         let engine = Engine::over(port, Clock::Boot, tokens, settings.rules, settings.lease);
         backend.connect().await?;
-        Ok(Self::with_engine(engine, settings, place))
+        Ok(Self::with_engine(engine, &settings, shown))
     }
 
     /// Returns a manager of a store in memory.
@@ -205,19 +178,7 @@ impl LockManager {
     /// Returns the same manager with another namespace.
     #[cfg(feature = "testing")]
     pub(crate) fn in_namespace(&self, namespace: &str) -> Self {
-        let ManagerInner { engine, place, owner, overrides, .. } = &*self.shared;
-        let shared = ManagerInner {
-            engine: Arc::clone(engine),
-            namespace: namespace.to_owned(),
-            place: place.clone(),
-            owner: Arc::clone(owner),
-            overrides: Arc::clone(overrides),
-            elections: Arc::clone(&self.shared.elections),
-            #[cfg(feature = "scheduled")]
-            server_clock: Arc::clone(&self.shared.server_clock),
-            #[cfg(feature = "idempotent")]
-            idempotency: self.shared.idempotency.clone(),
-        };
+        let shared = ManagerInner { namespace: namespace.to_owned(), ..ManagerInner::clone(&self.shared) };
         Self { shared: Arc::new(shared) }
     }
 
@@ -291,21 +252,41 @@ impl LockManager {
         }
     }
 
+    /// Checks that this manager can keep records of `what`. `part` names the feature in an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] over a quorum; [`Error::Shutdown`]; [`Error::Unavailable`] in a forked
+    /// process.
+    #[cfg(any(feature = "idempotent", feature = "scheduled"))]
+    pub(crate) fn check_records(&self, key: &LockKey, part: &str, what: &str) -> Result<()> {
+        let engine = self.engine();
+        engine.in_own_process(Some(key))?;
+        if engine.is_closed() {
+            return Err(Error::Shutdown { key: Some(key.clone()) });
+        }
+        if !engine.capabilities.store_calls {
+            let problem =
+                format!("a quorum keeps no records of {what}: use one server, Sentinel, or a cluster");
+            return Err(config(part, problem));
+        }
+        Ok(())
+    }
+
     /// Returns the owner of the manager that holds the lock of `key`, if it can be found.
     pub(crate) async fn owner_of(&self, holder: ProcessId, key: &LockKey) -> Option<String> {
         let engine = self.engine();
         if holder == engine.tokens.process() {
             return Some(self.owner().to_owned());
         }
-        if let Some(owner) = engine.backend.owner_of(holder) {
-            return Some(String::from(&*owner));
+        match engine.backend.owner_of(holder, key.namespace()) {
+            OwnerSource::Unknown => None,
+            OwnerSource::Known(owner) => Some(String::from(&*owner)),
+            OwnerSource::Server(lookup, owner_in) => {
+                let reply = engine.call(key.name(), &lookup).await.ok()?;
+                owner_in(&reply)
+            }
         }
-        if !engine.capabilities.store_calls {
-            return None;
-        }
-        let lookup = Arc::new(OwnerLookup::new(holder, key.namespace()));
-        let reply = engine.call(key.name(), &(Arc::clone(&lookup) as _)).await.ok()?;
-        lookup.owner_in(&reply)
     }
 
     /// Checks that the server replies to a `PING` on the connection that locks use.

@@ -110,96 +110,77 @@ impl Options {
         HoldTerms::of_lease(lease).renew(renew).max_hold(max_hold).min_hold(min_hold)
     }
 
-    /// Sets the lease: how long the server keeps a lock that is not renewed.
+    /// As [`Lock::lease`](crate::Lock::lease).
     #[must_use]
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Sets whether the watchdog renews the lease.
-    ///
-    /// It does so each time a quarter to a third of the lease has passed, or at most half of it
-    /// while more than 64 renewals are in flight.
+    /// As [`Lock::renew`](crate::Lock::renew).
     #[must_use]
     pub const fn renew(mut self, renew: bool) -> Self {
         self.renew = renew;
         self
     }
 
-    /// Sets the maximum duration of the hold, even if it could be renewed.
-    ///
-    /// After that time, the lock is lost with [`LossCause::MaxHold`](crate::LossCause::MaxHold). A
-    /// longer default lease is reduced to it.
+    /// As [`Lock::max_hold`](crate::Lock::max_hold).
     #[must_use]
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 
-    /// Sets the minimum time, from acquisition, for which no other call gets the lock.
-    ///
-    /// It applies even if the lock is released earlier.
+    /// As [`Lock::min_hold`](crate::Lock::min_hold).
     #[must_use]
     pub const fn min_hold(mut self, min_hold: Duration) -> Self {
         self.min_hold = Some(min_hold);
         self
     }
 
-    /// Sets which ends of a hold `min_hold` applies to.
+    /// As [`Lock::min_hold_on`](crate::Lock::min_hold_on).
     #[must_use]
     pub const fn min_hold_on(mut self, min_hold_on: MinHoldOn) -> Self {
         self.min_hold_on = min_hold_on;
         self
     }
 
-    /// Sets whether a call joins a hold of the same key in its call chain.
-    ///
-    /// If `false`, such a call gets [`Error::Reentrant`].
+    /// As [`Lock::reentrant`](crate::Lock::reentrant).
     #[must_use]
     pub const fn reentrant(mut self, reentrant: bool) -> Self {
         self.reentrant = reentrant;
         self
     }
 
-    /// Sets the number of retries after the first attempt.
-    ///
-    /// `backoff` sets the delays between them. Without `wait`, the call takes at most one response
-    /// timeout per attempt plus the delays, whatever the server does. `yield_to_foreign=on` adds up
-    /// to 300 ms per attempt.
+    /// As [`Lock::retry`](crate::Lock::retry).
     #[must_use]
     pub const fn retry(mut self, retry: u32) -> Self {
         self.retry = retry;
         self
     }
 
-    /// Sets how long to wait for the lock, woken by releases.
+    /// As [`Lock::wait`](crate::Lock::wait).
     #[must_use]
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Sets the delays between attempts, which double from `first` to `last`.
-    ///
-    /// The n-th delay is random, from half of `first * 2^n` to all of it, and at most `last`.
+    /// As [`Lock::backoff`](crate::Lock::backoff).
     #[must_use]
     pub const fn backoff(mut self, first: Duration, last: Duration) -> Self {
         self.backoff = RetryPolicy::exponential(first, last);
         self
     }
 
-    /// Sets what a loss does to the body.
+    /// As [`Lock::on_lost`](crate::Lock::on_lost).
     #[must_use]
     pub const fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.on_lost = on_lost;
         self
     }
 
-    /// Sets whether a call whose body has ended waits for the server's reply to the release.
-    ///
-    /// Default: [`ReleaseMode::Awaited`]. [`ReleaseMode`] describes the trade-off. It applies to
-    /// bodies: a guard has [`release`](crate::LockGuard::release).
+    /// As [`Lock::release_mode`](crate::Lock::release_mode).
     #[must_use]
     pub const fn release_mode(mut self, release_mode: ReleaseMode) -> Self {
         self.release_mode = release_mode;
@@ -300,7 +281,7 @@ const LEASE_MARGIN: Duration = Duration::from_millis(5);
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
 /// Longer than any use needs, and far below the point where a server's arithmetic overflows.
-const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 #[cfg(test)]
 mod tests {

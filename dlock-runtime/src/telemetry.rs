@@ -1,42 +1,6 @@
 //! The spans and events of a call. Their names are fixed.
 //!
-//! This table is also in [`docs::operating`](crate::docs::operating#tracing).
-//!
-//! | name | level | when |
-//! |---|---|---|
-//! | span `dlock.hold` | info | around a call, from the acquire to the release (of `acquire` and `try_acquire`: to the guard); fields `lock.name` (the function), `lock.key`, `lock.wait_ms`, `lock.attempts`, `lock.outcome` |
-//! | `dlock.acquired` | debug | the lock was acquired |
-//! | `dlock.contended` | debug | another call or process held the lock until the call ended |
-//! | `dlock.lost` | error | the lock was lost: written when the body stops, or when a guard is released or dropped; fields `lock.key`, `lock.held_ms`, `lock.cause` |
-//! | `dlock.max_hold_reached` | warn | the same, because `max_hold` has passed: no other call held the lock; without `lock.cause` |
-//! | `dlock.release_failed` | warn | the server did not confirm the release; the lock expires with its lease |
-//! | `dlock.term_started` | info | this process leads; fields `lock.key` and `term`, the fencing token |
-//! | `dlock.term_ended` | info | it leads no more: it resigned, its body ended, or its lock was lost; the same fields |
-//! | `dlock.job_started` | info | a tick of a job runs here; fields `lock.key`, `job.slot`, `job.attempt` |
-//! | `dlock.job_finished` | info, warn | its body has ended; fields `lock.key`, `job.slot`, `job.outcome`, `job.error`; warn unless it succeeded |
-//! | `dlock.job_skipped` | debug | a tick does not run here; fields `lock.key` and `lock.reason` |
-//! | `dlock.job_missed` | warn | a tick runs, and before it no process started `missed` ticks in time; fields `lock.key` and `missed` |
-//! | `dlock.job_end_ignored` | error | the end of a run was not recorded: another run had replaced it; field `lock.key` |
-//! | `dlock.job_slot_ahead` | error | the last tick of a job is ahead of the server's clock by more than a period, so later ticks are late; `Job::reset` clears it; fields `lock.key` and `ahead_ms` |
-//! | `dlock.schedule_mismatched` | warn | another replica ran the job with another schedule; fields `lock.key`, `own`, and `other` |
-//! | `dlock.error_suppressed` | error | a function that cannot return an error returned its fallback value for one; if the server was unavailable, limited like `dlock.unavailable` |
-//! | `dlock.ran_without_lock` | error | a body runs without its lock, as `on_unavailable = run` allows |
-//! | `dlock.error_response` | error, debug | with a feature for a web framework: a client received an error without its details; the event has them; error for status 500, debug for others |
-//! | `dlock.unavailable` | warn | a call ended because the server was unavailable; for each manager the first, then at most one per second; field `suppressed`: the number of such calls since the last event |
-//! | `dlock.connected` | info | a connection is open, the first or a new one; fields `server`, and `manager` and `owner`, by which `inspect` names its holds |
-//! | `dlock.disconnected` | warn | a connection failed, or was closed because the server exceeded the [bounds](crate::docs::operating#bounds); the manager reconnects |
-//! | `dlock.command_unsupported` | info | the server lacks an optional command, such as `SCRIPT LOAD`; once for each command; fields `server`, `command`, `reason` |
-//! | `dlock.subscribe_failed` | info | the server rejected the subscription to the channel of a namespace; once per namespace until the server accepts it; fields `namespace` and `reason`; waiters of that namespace check their locks every `poll_interval` instead |
-//! | `dlock.namespaces_overlap` | info | two namespaces in use can have the same key, such as `shop` and `shop:eu`; fields `namespace` and `other`; once per manager and pair. See [`keys`](crate::docs::keys#the-name-in-redis) |
-//! | `dlock.tracking_disabled` | info | the server does not send invalidations; once. Renewals confirm holds, and locks of other libraries are checked every `poll_interval` |
-//! | `dlock.driver_panicked` | error | the task that drives the connections panicked, for example in a `tracing` subscriber; it is restarted |
-//! | `dlock.override_unused` | warn | at shutdown: an override names a function that no call of this manager has run |
-//! | `dlock.in_process_only` | warn | a manager of `memory://` was created, which excludes within this process only |
-//! | span `dlock.idempotent` | info | around an idempotent call; fields `lock.name` (the function), `lock.key`, and `lock.outcome`: `started`, `replayed`, or the error |
-//! | `dlock.result_pending` | warn | the server did not confirm the end of an idempotent call, which is sent again in the background; field `lock.pending`: the number of such calls of this manager, as `LockManager::pending_results` returns it |
-//! | `dlock.result_lost` | error | the end of an idempotent call was not stored: another attempt owns the record, or it has expired; field `lock.reason` |
-//! | `dlock.result_not_stored` | error | the result of an idempotent call or of its step is too large, or cannot be serialized; field `lock.step` |
-//! | `dlock.ran_without_record` | error | the body of an idempotent call runs without a record, as `OnUnavailable::Run` allows |
+//! [`docs::operating`](crate::docs::operating#tracing) lists them.
 //!
 //! Events carry fields, never sentences. No event contains a token or a password.
 
@@ -51,6 +15,13 @@ use crate::error::{Error, Loss, LossCause};
 use crate::key::LockKey;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
+
+/// Emits an event, whose name is also its message.
+macro_rules! event {
+    ($level:ident, $name:literal, $(parent: $parent:expr,)? { $($fields:tt)* }) => {
+        tracing::$level!(name: $name, target: "dlock", $(parent: $parent,)? { $($fields)* }, $name)
+    };
+}
 
 /// The events that every call emits while the server is unavailable, limited to one per second.
 #[derive(Debug, Default)]
@@ -134,7 +105,7 @@ impl CallSpan {
         }
         let (attempts, waited) = attempts_and_wait();
         self.record(attempts, waited);
-        tracing::debug!(name: "dlock.acquired", target: "dlock", parent: self.id(), { lock.key = shown(key) }, "dlock.acquired");
+        event!(debug, "dlock.acquired", parent: self.id(), { lock.key = shown(key) });
     }
 
     /// Records that the call failed to acquire the lock.
@@ -145,23 +116,11 @@ impl CallSpan {
             && let Some(suppressed) = admit(limits, |limits| &limits.unavailable)
         {
             let reason = &**reason;
-            tracing::warn!(
-                name: "dlock.unavailable",
-                target: "dlock",
-                parent: self.id(),
-                { lock.key = shown(key), lock.reason = reason, suppressed },
-                "dlock.unavailable"
-            );
+            event!(warn, "dlock.unavailable", parent: self.id(), { lock.key = shown(key), lock.reason = reason, suppressed });
         }
         if let Error::Contended { key, attempts, waited, .. } = error {
             self.record(*attempts, *waited);
-            tracing::debug!(
-                name: "dlock.contended",
-                target: "dlock",
-                parent: self.id(),
-                { lock.key = shown(key), lock.attempts = *attempts },
-                "dlock.contended"
-            );
+            event!(debug, "dlock.contended", parent: self.id(), { lock.key = shown(key), lock.attempts = *attempts });
         }
     }
 
@@ -175,17 +134,7 @@ impl CallSpan {
     /// Records that the body runs without the lock because of `error`.
     pub(crate) fn ran_without_lock(&self, key: &LockKey, error: &Error) {
         self.outcome("ran_without_lock");
-        let reason = match error {
-            Error::Unavailable { reason, .. } => Some(&**reason),
-            _ => None,
-        };
-        tracing::error!(
-            name: "dlock.ran_without_lock",
-            target: "dlock",
-            parent: self.id(),
-            { lock.key = shown(key), lock.reason = reason },
-            "dlock.ran_without_lock"
-        );
+        event!(error, "dlock.ran_without_lock", parent: self.id(), { lock.key = shown(key), lock.reason = reason(error) });
     }
 
     /// Records that the lock was released, or handed off to another task.
@@ -224,7 +173,7 @@ impl CallSpan {
             Reply::Refused(failure) | Reply::Unknown(failure) => &*failure.reason,
             _ => "not the owner",
         };
-        tracing::warn!(name: "dlock.release_failed", target: "dlock", parent: self.id(), { lock.key = shown(key), lock.reason = reason }, "dlock.release_failed");
+        event!(warn, "dlock.release_failed", parent: self.id(), { lock.key = shown(key), lock.reason = reason });
     }
 
     /// Records that the call's value replaces an error that its return type cannot carry. Only
@@ -237,13 +186,7 @@ impl CallSpan {
         {
             let error_text = error_text(error);
             let kind = error_outcome(error);
-            tracing::error!(
-                name: "dlock.error_suppressed",
-                target: "dlock",
-                parent: self.id(),
-                { lock.outcome = kind, error = error_text, suppressed },
-                "dlock.error_suppressed"
-            );
+            event!(error, "dlock.error_suppressed", parent: self.id(), { lock.outcome = kind, error = error_text, suppressed });
         }
     }
 
@@ -292,12 +235,7 @@ pub(crate) fn answered(error: &Error) {
     // two events.
     macro_rules! tell {
         ($level:ident) => {
-            tracing::$level!(
-                name: "dlock.error_response",
-                target: "dlock",
-                { lock.key = error.key().and_then(shown), lock.outcome = error_outcome(error), error = error_text(error) },
-                "dlock.error_response"
-            )
+            event!($level, "dlock.error_response", { lock.key = error.key().and_then(shown), lock.outcome = error_outcome(error), error = error_text(error) })
         };
     }
     if error.http_status() == 500 { tell!(error) } else { tell!(debug) }
@@ -310,94 +248,67 @@ pub(crate) fn guard_lost(key: &LockKey, loss: Loss) {
 
 fn lost(parent: Option<Id>, key: &LockKey, (cause, held): Loss) {
     if cause == LossCause::MaxHold {
-        tracing::warn!(
-            name: "dlock.max_hold_reached",
-            target: "dlock",
-            parent: parent,
-            { lock.key = shown(key), lock.held_ms = millis(held) },
-            "dlock.max_hold_reached"
-        );
+        event!(warn, "dlock.max_hold_reached", parent: parent, { lock.key = shown(key), lock.held_ms = millis(held) });
         return;
     }
-    tracing::error!(
-        name: "dlock.lost",
-        target: "dlock",
-        parent: parent,
-        { lock.key = shown(key), lock.held_ms = millis(held), lock.cause = ?cause },
-        "dlock.lost"
-    );
+    event!(error, "dlock.lost", parent: parent, { lock.key = shown(key), lock.held_ms = millis(held), lock.cause = ?cause });
 }
 
 /// Records that this process leads.
 pub(crate) fn term_started(key: &LockKey, term: u64) {
-    tracing::info!(name: "dlock.term_started", target: "dlock", { lock.key = shown(key), term }, "dlock.term_started");
+    event!(info, "dlock.term_started", { lock.key = shown(key), term });
 }
 
 /// Records that the term of this process has ended.
 pub(crate) fn term_ended(key: &LockKey, term: u64) {
-    tracing::info!(name: "dlock.term_ended", target: "dlock", { lock.key = shown(key), term }, "dlock.term_ended");
+    event!(info, "dlock.term_ended", { lock.key = shown(key), term });
 }
 
 /// Records that a tick of a job runs here.
 #[cfg(feature = "scheduled")]
 pub(crate) fn job_started(key: &LockKey, slot: u64, attempt: u32) {
-    tracing::info!(
-        name: "dlock.job_started",
-        target: "dlock",
-        { lock.key = shown(key), job.slot = slot, job.attempt = attempt },
-        "dlock.job_started"
-    );
+    event!(info, "dlock.job_started", { lock.key = shown(key), job.slot = slot, job.attempt = attempt });
 }
 
 /// Records that the body of a job has ended.
 #[cfg(feature = "scheduled")]
 pub(crate) fn job_finished(key: &LockKey, slot: u64, outcome: &str, error: &str) {
     if error.is_empty() {
-        tracing::info!(
-            name: "dlock.job_finished",
-            target: "dlock",
-            { lock.key = shown(key), job.slot = slot, job.outcome = outcome },
-            "dlock.job_finished"
-        );
+        event!(info, "dlock.job_finished", { lock.key = shown(key), job.slot = slot, job.outcome = outcome });
     } else {
-        tracing::warn!(
-            name: "dlock.job_finished",
-            target: "dlock",
-            { lock.key = shown(key), job.slot = slot, job.outcome = outcome, job.error = error },
-            "dlock.job_finished"
-        );
+        event!(warn, "dlock.job_finished", { lock.key = shown(key), job.slot = slot, job.outcome = outcome, job.error = error });
     }
 }
 
 /// Records that a tick of a job does not run here.
 #[cfg(feature = "scheduled")]
 pub(crate) fn job_skipped(key: &LockKey, reason: &str) {
-    tracing::debug!(name: "dlock.job_skipped", target: "dlock", { lock.key = shown(key), lock.reason = reason }, "dlock.job_skipped");
+    event!(debug, "dlock.job_skipped", { lock.key = shown(key), lock.reason = reason });
 }
 
 /// Records that no process started ticks in time.
 #[cfg(feature = "scheduled")]
 pub(crate) fn job_missed(key: &LockKey, missed: u64) {
-    tracing::warn!(name: "dlock.job_missed", target: "dlock", { lock.key = shown(key), missed }, "dlock.job_missed");
+    event!(warn, "dlock.job_missed", { lock.key = shown(key), missed });
 }
 
 /// Records that another run had replaced a run before its end was recorded.
 #[cfg(feature = "scheduled")]
 pub(crate) fn job_end_ignored(key: &LockKey) {
-    tracing::error!(name: "dlock.job_end_ignored", target: "dlock", { lock.key = shown(key) }, "dlock.job_end_ignored");
+    event!(error, "dlock.job_end_ignored", { lock.key = shown(key) });
 }
 
 /// Records that the last tick of a job is ahead of the server's clock.
 #[cfg(feature = "scheduled")]
 pub(crate) fn job_slot_ahead(key: &LockKey, ahead: Duration) {
     let ahead_ms = millis(ahead);
-    tracing::error!(name: "dlock.job_slot_ahead", target: "dlock", { lock.key = shown(key), ahead_ms }, "dlock.job_slot_ahead");
+    event!(error, "dlock.job_slot_ahead", { lock.key = shown(key), ahead_ms });
 }
 
 /// Records that another replica ran the job with another schedule.
 #[cfg(feature = "scheduled")]
 pub(crate) fn schedule_mismatched(key: &LockKey, own: &str, other: &str) {
-    tracing::warn!(name: "dlock.schedule_mismatched", target: "dlock", { lock.key = shown(key), own, other }, "dlock.schedule_mismatched");
+    event!(warn, "dlock.schedule_mismatched", { lock.key = shown(key), own, other });
 }
 
 /// Returns the span of an idempotent call. `name` is the name of its function.
@@ -428,67 +339,39 @@ pub(crate) fn idempotent_begun(begun: std::result::Result<bool, &Error>) {
 /// Records that the body of an idempotent call runs without a record because of `error`.
 #[cfg(feature = "idempotent")]
 pub(crate) fn ran_without_record(key: &LockKey, error: &Error) {
-    let reason = match error {
-        Error::Unavailable { reason, .. } => Some(&**reason),
-        _ => None,
-    };
-    tracing::error!(
-        name: "dlock.ran_without_record",
-        target: "dlock",
-        { lock.key = shown(key), lock.reason = reason },
-        "dlock.ran_without_record"
-    );
+    event!(error, "dlock.ran_without_record", { lock.key = shown(key), lock.reason = reason(error) });
 }
 
 /// Records that a call or a step has completed, and its result is too large or cannot be
 /// serialized.
 #[cfg(feature = "idempotent")]
 pub(crate) fn idempotent_result_not_stored(key: &LockKey, step: Option<&str>) {
-    tracing::error!(
-        name: "dlock.result_not_stored",
-        target: "dlock",
-        { lock.key = shown(key), lock.step = step },
-        "dlock.result_not_stored"
-    );
+    event!(error, "dlock.result_not_stored", { lock.key = shown(key), lock.step = step });
 }
 
 /// Records that the end of a call has no reply, and is stored in the background, as `pending` ends
 /// of this manager are.
 #[cfg(feature = "idempotent")]
 pub(crate) fn idempotent_end_pending(key: &LockKey, pending: usize) {
-    tracing::warn!(
-        name: "dlock.result_pending",
-        target: "dlock",
-        { lock.key = shown(key), lock.pending = pending },
-        "dlock.result_pending"
-    );
+    event!(warn, "dlock.result_pending", { lock.key = shown(key), lock.pending = pending });
 }
 
 /// Records that the end of a call was not stored.
 #[cfg(feature = "idempotent")]
 pub(crate) fn idempotent_result_lost(key: &LockKey, reason: &str) {
     from_the_actor(|| {
-        tracing::error!(
-            name: "dlock.result_lost",
-            target: "dlock",
-            { lock.key = shown(key), lock.reason = reason },
-            "dlock.result_lost"
-        );
+        event!(error, "dlock.result_lost", { lock.key = shown(key), lock.reason = reason });
     });
 }
 
 /// Records that the driver of a server has connected.
 pub(crate) fn connected(server: &dyn std::fmt::Display, manager: &str, owner: &str) {
-    from_the_actor(
-        || tracing::info!(name: "dlock.connected", target: "dlock", { %server, manager, owner }, "dlock.connected"),
-    );
+    from_the_actor(|| event!(info, "dlock.connected", { %server, manager, owner }));
 }
 
 /// Records that the driver of a server has lost its connection.
 pub(crate) fn disconnected(reason: &str) {
-    from_the_actor(
-        || tracing::warn!(name: "dlock.disconnected", target: "dlock", reason, "dlock.disconnected"),
-    );
+    from_the_actor(|| event!(warn, "dlock.disconnected", { reason }));
 }
 
 /// Records that the server lacks a command that locks can do without.
@@ -498,61 +381,50 @@ pub(crate) fn command_unsupported(
     reason: &dyn std::fmt::Display,
 ) {
     from_the_actor(|| {
-        tracing::info!(
-            name: "dlock.command_unsupported",
-            target: "dlock",
-            { %server, command, %reason },
-            "dlock.command_unsupported"
-        );
+        event!(info, "dlock.command_unsupported", { %server, command, %reason });
     });
 }
 
 /// Records that the server sends no notifications of grants of a namespace.
 pub(crate) fn not_listening(namespace: &str, reason: &str) {
     from_the_actor(|| {
-        tracing::info!(
-            name: "dlock.subscribe_failed",
-            target: "dlock",
-            namespace,
-            reason,
-            "dlock.subscribe_failed"
-        );
+        event!(info, "dlock.subscribe_failed", { namespace, reason });
     });
+}
+
+/// Records that a manager of `memory://` was created.
+pub(crate) fn in_process_only(store: Option<&str>) {
+    event!(warn, "dlock.in_process_only", { store, scope = "this process alone" });
 }
 
 /// Records that no call has used the override of the function `name`.
 pub(crate) fn override_unused(name: &str) {
-    tracing::warn!(name: "dlock.override_unused", target: "dlock", name, "dlock.override_unused");
+    event!(warn, "dlock.override_unused", { name });
 }
 
 /// Records that two namespaces in use can have a key in common.
 pub(crate) fn namespaces_overlap(namespace: &str, other: &str) {
-    tracing::info!(
-        name: "dlock.namespaces_overlap",
-        target: "dlock",
-        namespace,
-        other,
-        "dlock.namespaces_overlap"
-    );
+    event!(info, "dlock.namespaces_overlap", { namespace, other });
 }
 
 /// Records that the server sends no notifications of changed keys.
 pub(crate) fn not_tracking(reason: &str) {
-    from_the_actor(
-        || tracing::info!(name: "dlock.tracking_disabled", target: "dlock", reason, "dlock.tracking_disabled"),
-    );
+    from_the_actor(|| event!(info, "dlock.tracking_disabled", { reason }));
 }
 
 /// Records that the driver of a server panicked and is restarted.
 pub(crate) fn actor_failed(error: &dyn std::fmt::Display) {
-    from_the_actor(
-        || tracing::error!(name: "dlock.driver_panicked", target: "dlock", { %error }, "dlock.driver_panicked"),
-    );
+    from_the_actor(|| event!(error, "dlock.driver_panicked", { %error }));
 }
 
 /// Emits an event. A subscriber that panics must not end the thread that renews all leases.
 fn from_the_actor(tell: impl FnOnce()) {
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(tell));
+}
+
+/// Returns why the server was unavailable.
+fn reason(error: &Error) -> Option<&str> {
+    if let Error::Unavailable { reason, .. } = error { Some(reason) } else { None }
 }
 
 fn error_outcome(error: &Error) -> &'static str {
@@ -574,6 +446,24 @@ fn error_outcome(error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_guide_lists_every_event_with_its_level() {
+        let (guide, source) = (include_str!("docs/operating.md"), include_str!("telemetry.rs"));
+        let events = source.split("event!(").filter_map(|call| call.split_once(", \"dlock."));
+        let events = events.filter(|(level, _)| level.chars().all(|c| c.is_ascii_lowercase() || c == '$'));
+
+        let mut count = 0;
+        for (level, rest) in events {
+            let name = rest.split('"').next().unwrap_or_default();
+            let row = guide.lines().find(|line| line.starts_with(&format!("| `dlock.{name}` |")));
+            let row = row.unwrap_or_else(|| panic!("the guide on operating has no event `dlock.{name}`"));
+            let levels = row.split(" | ").nth(1).unwrap_or_default();
+            assert!(level == "$level" || levels.contains(level), "`dlock.{name}` is {level}, not {levels}");
+            count += 1;
+        }
+        assert!(count > 30, "{count} events");
+    }
 
     #[test]
     fn limited_events_are_emitted_once_per_second_with_a_count() {

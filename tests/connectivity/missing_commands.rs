@@ -49,6 +49,31 @@ async fn lacks(command: &'static str) {
     }
 }
 
+/// Checks that connections omit an optional command once it was refused.
+async fn is_tried_until_it_is_refused(command: &'static str) {
+    let server = RedisServer::start();
+    for lack in Lack::ALL {
+        let proxy = FilterProxy::in_front_of(&server, &[(command, lack)]);
+        let manager =
+            LockManager::connect(&proxy.url_with("?tracking=off")).await.expect("the command is optional");
+        let reconnect = async || {
+            server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            let guard = manager.lock("order:7").acquire().await;
+            let guard = guard.unwrap_or_else(|error| panic!("{lack:?}: {error}"));
+            guard.release().await.expect("it was held");
+        };
+        if lack == Lack::Closes {
+            reconnect().await; // a second try, as a broken network looks the same
+        }
+        let tried = proxy.count(command);
+
+        reconnect().await;
+
+        assert!(tried > 0, "{lack:?}");
+        assert_eq!(proxy.count(command), tried, "{lack:?}");
+    }
+}
+
 #[tokio::test]
 async fn locks_need_no_script_load() {
     lacks("SCRIPT LOAD").await;
@@ -71,27 +96,7 @@ async fn locks_need_no_client_setname() {
 
 #[tokio::test]
 async fn client_setname_is_tried_until_it_is_refused() {
-    let server = RedisServer::start();
-    for lack in Lack::ALL {
-        let proxy = FilterProxy::in_front_of(&server, &[("CLIENT SETNAME", lack)]);
-        let manager =
-            LockManager::connect(&proxy.url_with("?tracking=off")).await.expect("the name is optional");
-        let reconnect = async || {
-            server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-            let guard = manager.lock("order:7").acquire().await;
-            let guard = guard.unwrap_or_else(|error| panic!("{lack:?}: {error}"));
-            guard.release().await.expect("it was held");
-        };
-        if lack == Lack::Closes {
-            reconnect().await; // a second try, as a broken network looks the same
-        }
-        let tried = proxy.count("CLIENT SETNAME");
-
-        reconnect().await;
-
-        assert!(tried > 0, "{lack:?}");
-        assert_eq!(proxy.count("CLIENT SETNAME"), tried, "{lack:?}");
-    }
+    is_tried_until_it_is_refused("CLIENT SETNAME").await;
 }
 
 #[tokio::test]
@@ -119,26 +124,7 @@ async fn locks_need_no_optional_command_at_all() {
 
 #[tokio::test]
 async fn script_load_is_tried_once() {
-    let server = RedisServer::start();
-    for lack in Lack::ALL {
-        let proxy = FilterProxy::in_front_of(&server, &[("SCRIPT LOAD", lack)]);
-        let manager =
-            LockManager::connect(&proxy.url_with("?tracking=off")).await.expect("`SCRIPT LOAD` is optional");
-        let reconnect = async || {
-            server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-            let guard = manager.lock("order:7").acquire().await;
-            let guard = guard.unwrap_or_else(|error| panic!("{lack:?}: {error}"));
-            guard.release().await.expect("it was held");
-        };
-        if lack == Lack::Closes {
-            reconnect().await; // a second try, as a broken network looks the same
-        }
-        let tried = proxy.count("SCRIPT LOAD");
-
-        reconnect().await;
-
-        assert_eq!(proxy.count("SCRIPT LOAD"), tried, "{lack:?}");
-    }
+    is_tried_until_it_is_refused("SCRIPT LOAD").await;
 }
 
 #[tokio::test]

@@ -7,22 +7,41 @@ use super::read;
 fn strings(path: &str, constant: &str) -> Vec<String> {
     let text = read(path);
     let (_, rest) = text.split_once(&format!("const {constant}:")).expect("the constant exists");
-    let (table, _) = rest.split_once("\n];").expect("the constant ends");
-    table.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    let end = ["\n];", "\";"].iter().filter_map(|end| rest.find(end)).min().expect("the constant ends");
+    rest[..=end].split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// Returns the words of a list in a source file, which spaces or line breaks separate.
+fn words(list: &str) -> impl Iterator<Item = String> {
+    list.split_whitespace().filter(|word| *word != "\\").map(str::to_owned)
+}
+
+/// Returns the words in all strings of a constant in a source file.
+fn all_words(path: &str, constant: &str) -> Vec<String> {
+    strings(path, constant).iter().flat_map(|list| words(list)).collect()
 }
 
 /// Returns the names of other libraries in a source file, with the names in dlock.
 fn aliases(path: &str) -> Vec<(String, String)> {
     let strings = strings(path, "ALIASES");
-    assert!(strings.len() > 120, "{path}: {strings:?}");
-    strings.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+    let pairs = strings.chunks(2).flat_map(|pair| words(&pair[1]).map(|name| (name, pair[0].clone())));
+    let aliases: Vec<_> = pairs.collect();
+    assert!(aliases.len() > 100, "{path}: {aliases:?}");
+    aliases
 }
 
 const ATTRIBUTE: &str = "dlock-macros/src/distributed_lock/vocabulary.rs";
 const URL: &str = "dlock-runtime/src/config/unknown_option.rs";
 
+/// Returns the names in the table of the URL's options, whose entries begin with them.
 fn options_of_the_url() -> Vec<String> {
-    strings("dlock-runtime/src/config/url.rs", "OPTIONS")
+    let text = read("dlock-runtime/src/config/url.rs");
+    let (_, table) = text.split_once("const OPTIONS:").expect("the table exists");
+    let lines = table.lines().skip(1).take_while(|line| *line != "];");
+    let names = lines.filter_map(|line| line.strip_prefix("    (\"")?.split_once('"'));
+    let names: Vec<_> = names.map(|(name, _)| name.to_owned()).collect();
+    assert!(names.len() > 15, "{names:?}");
+    names
 }
 
 #[test]
@@ -42,17 +61,17 @@ fn a_foreign_name_leads_to_one_word() {
 
 #[test]
 fn a_url_knows_every_parameter_of_the_attribute() {
-    let known = [options_of_the_url(), strings(URL, "OF_CALLS"), vec!["crate".to_owned()]].concat();
+    let known = [options_of_the_url(), all_words(URL, "OF_CALLS"), vec!["crate".to_owned()]].concat();
 
-    for parameter in strings(ATTRIBUTE, "PARAMETERS") {
+    for parameter in all_words(ATTRIBUTE, "PARAMETERS") {
         assert!(known.contains(&parameter), "`{parameter}` is not in `OF_CALLS` of {URL}");
     }
 }
 
 #[test]
 fn the_attribute_knows_every_option_of_a_url() {
-    let hints = strings("dlock-macros/src/vocabulary.rs", "HINTS");
-    let parameters = strings(ATTRIBUTE, "PARAMETERS");
+    let hints = all_words("dlock-macros/src/vocabulary.rs", "HINTS");
+    let parameters = all_words(ATTRIBUTE, "PARAMETERS");
 
     for option in options_of_the_url() {
         let is_known = parameters.contains(&option) || hints.contains(&option.replace('_', ""));

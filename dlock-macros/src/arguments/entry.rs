@@ -62,7 +62,7 @@ fn without_equals(words: &Vocabulary, name: &Ident, instead: Option<TokenTree>) 
         }
         // `skip` without a name, and similar
         (_, Some(ours)) => format!("`{name}` is not a parameter: write `{ours} = {name}`"),
-        _ if words.parameters.contains(&&*plain) => format!("`{name}` needs a value: write `{name} = ..`"),
+        _ if words.has_parameter(&plain) => format!("`{name}` needs a value: write `{name} = ..`"),
         _ => words.unknown(&plain),
     }
 }

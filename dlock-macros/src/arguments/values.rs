@@ -56,6 +56,13 @@ pub(crate) fn boolean(name: &str, value: &Expr) -> syn::Result<LitBool> {
     }
 }
 
+/// Parses one of several words. `problem` says what to write instead of another value.
+pub(crate) fn one_of<T: Copy>(value: &Expr, words: &[(&str, T)], problem: &str) -> syn::Result<T> {
+    let is_word = |word: &str| matches!(value, Expr::Path(path) if path.path.is_ident(word));
+    let found = words.iter().find(|(word, _)| is_word(word));
+    found.map(|(_, meaning)| *meaning).ok_or_else(|| Error::new(value.span(), problem))
+}
+
 /// Parses `name`, the function's name in spans and metrics.
 pub(crate) fn name(value: Expr) -> syn::Result<Expr> {
     let problem = match &value {

@@ -16,7 +16,6 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::LitBool;
-use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprBlock, Stmt};
 
@@ -26,7 +25,7 @@ use crate::arguments::duration::Time;
 use crate::function::Function;
 use crate::function::body;
 use crate::key::Key;
-use crate::runtime;
+use crate::runtime::{self, setter};
 
 /// The parsed input, without errors.
 pub(crate) struct Expansion<'a> {
@@ -65,10 +64,10 @@ impl Expansion<'_> {
         let span = Span::mixed_site();
         let site = self.site();
         // Values that are known at compile time stay out of the future.
-        let site = quote_spanned!(span=> const { &#site });
-        let begun = args.options.manager.as_ref().map_or_else(
-            || quote_spanned!(span=> #private::Call::new(#site)),
-            |manager| quote_spanned!(span.located_at(manager.span())=> #private::Call::under(&#manager, #site)),
+        let begun = runtime::begun(
+            &quote_spanned!(span=> #private::Call),
+            args.options.manager.as_ref(),
+            &quote_spanned!(span=> const { &#site }),
         );
         let with_key = quote_spanned!(key.span()=> __dlock_call.key(__dlock_key));
         let template = quote_spanned!(span=> #private::Call::template(&__dlock_call));
@@ -111,16 +110,11 @@ impl Expansion<'_> {
     fn site(&self) -> TokenStream {
         let Self { private, args, function, .. } = self;
         let span = Span::mixed_site();
-        let path = format!("::{}", function.signature.ident.unraw());
-        let name = args.options.name.as_ref().map_or_else(
-            || quote_spanned!(span=> ::core::concat!(::core::module_path!(), #path)),
-            ToTokens::to_token_stream,
-        );
+        let name = runtime::name_of(function, args.options.name.as_ref());
         let options = self.options();
-        let namespace = args.options.namespace.as_ref();
-        let namespace = namespace.map(|namespace| quote_spanned!(span=> .namespace(#namespace)));
-        let runs_unlocked = (args.options.on_unavailable == OnUnavailable::Run)
-            .then(|| quote_spanned!(span=> .runs_unlocked()));
+        let namespace = setter("namespace", args.options.namespace.as_ref());
+        let runs_unlocked = args.options.on_unavailable == OnUnavailable::Run;
+        let runs_unlocked = setter("runs_unlocked", runs_unlocked.then(TokenStream::new));
         quote_spanned!(span=> #private::Callsite::new(#name, #options) #namespace #runs_unlocked)
     }
 
@@ -132,37 +126,31 @@ impl Expansion<'_> {
             let varies = |time: &Time| time.expression().is_some_and(|value| self.function.varies(value));
             time.clone().filter(|time| !varies(time))
         };
-        let lease = constant(&args.lease).map(|lease| {
-            let lease = self.questioned(&lease);
-            quote_spanned!(span=> .lease(#lease))
-        });
-        let renew = args.renew.as_ref().map(|renew| {
-            let renew = self.questioned_renew(renew);
-            quote_spanned!(span=> .renew(#renew))
-        });
+        let lease = constant(&args.lease).map(|lease| self.questioned(&lease));
+        let renew = args.renew.as_ref().map(|renew| self.questioned_renew(renew));
         let retry = args.retry.as_ref().filter(|retry| !self.function.varies(retry));
-        let retry = retry.map(|retry| quote_spanned!(span=> .retry(#retry)));
-        let wait = constant(&args.wait).map(|wait| quote_spanned!(span=> .wait(#wait)));
-        let backoff =
-            args.backoff.as_ref().map(|(first, last)| quote_spanned!(span=> .backoff(#first, #last)));
-        let on_lost = (args.on_lost == OnLost::Finish)
-            .then(|| quote_spanned!(span=> .on_lost(#private::OnLost::Finish)));
-        let release = (args.release == ReleaseMode::Background)
-            .then(|| quote_spanned!(span=> .release_mode(#private::ReleaseMode::Background)));
-        let try_only = matches!(args.on_contended, OnContended::Skip(_) | OnContended::Return(_))
-            .then(|| quote_spanned!(span=> .try_only()));
-        let max_hold = constant(&args.max_hold).map(|max_hold| quote_spanned!(span=> .max_hold(#max_hold)));
-        let min_hold = constant(&args.min_hold).map(|min_hold| quote_spanned!(span=> .min_hold(#min_hold)));
-        let min_hold_on = args
-            .keeps_on_success_only()
-            .then(|| quote_spanned!(span=> .min_hold_on(#private::MinHoldOn::Ok)));
-        let reentrant =
-            args.reentrant.as_ref().map(|reentrant| quote_spanned!(span=> .reentrant(#reentrant)));
-        quote_spanned! {span=>
-            #private::Options::new()
-                #lease #renew #retry #wait #backoff #max_hold #min_hold #min_hold_on #reentrant #on_lost #release
-                #try_only
-        }
+        let backoff = args.backoff.as_ref().map(|(first, last)| quote_spanned!(span=> #first, #last));
+        let on_ok = args.keeps_on_success_only().then(|| quote_spanned!(span=> #private::MinHoldOn::Ok));
+        let on_lost = args.on_lost == OnLost::Finish;
+        let on_lost = on_lost.then(|| quote_spanned!(span=> #private::OnLost::Finish));
+        let release = args.release == ReleaseMode::Background;
+        let release = release.then(|| quote_spanned!(span=> #private::ReleaseMode::Background));
+        let try_only = matches!(args.on_contended, OnContended::Skip(_) | OnContended::Return(_));
+        let setters = [
+            setter("lease", lease),
+            setter("renew", renew),
+            setter("retry", retry),
+            setter("wait", constant(&args.wait)),
+            setter("backoff", backoff),
+            setter("max_hold", constant(&args.max_hold)),
+            setter("min_hold", constant(&args.min_hold)),
+            setter("min_hold_on", on_ok),
+            setter("reentrant", args.reentrant.as_ref()),
+            setter("on_lost", on_lost),
+            setter("release_mode", release),
+            setter("try_only", try_only.then(TokenStream::new)),
+        ];
+        quote_spanned!(span=> #private::Options::new() #(#setters)*)
     }
 
     /// Returns the lease, with a warning if it is longer than one hour.

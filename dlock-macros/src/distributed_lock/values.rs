@@ -7,6 +7,7 @@ use syn::{Error, Expr, ExprCall, ExprLit, Lit};
 
 use super::args::{OnContended, OnLost, OnUnavailable, ReleaseMode};
 use crate::arguments::duration::Time;
+use crate::arguments::values::one_of;
 use crate::report::written;
 
 /// Takes an expression that is evaluated at each call, or parses any other value with `parse`.
@@ -120,51 +121,27 @@ const OUTCOMES: &str = "`on_contended` is one of `error`, `skip`, `return(value)
 
 /// Parses `min_hold_on`. Returns `true` for `ok`.
 pub(crate) fn min_hold_on(value: &Expr) -> syn::Result<bool> {
-    match value {
-        Expr::Path(path) if path.path.is_ident("always") => Ok(false),
-        Expr::Path(path) if path.path.is_ident("ok") => Ok(true),
-        other => Err(Error::new(
-            other.span(),
-            "`min_hold_on` is `always` (every end of the body) or `ok` (success only, so that a failed run can be repeated at once): write `min_hold_on = ok`",
-        )),
-    }
+    let problem = "`min_hold_on` is `always` (every end of the body) or `ok` (success only, so that a failed run can be repeated at once): write `min_hold_on = ok`";
+    one_of(value, &[("always", false), ("ok", true)], problem)
 }
 
 /// Parses `on_lost`.
 pub(crate) fn on_lost(value: &Expr) -> syn::Result<OnLost> {
-    match value {
-        Expr::Path(path) if path.path.is_ident("abort") => Ok(OnLost::Abort),
-        Expr::Path(path) if path.path.is_ident("finish") => Ok(OnLost::Finish),
-        other => Err(Error::new(
-            other.span(),
-            "`on_lost` is `abort` (the body is dropped at its next await) or `finish` (it runs on): write `on_lost = abort`",
-        )),
-    }
+    let problem = "`on_lost` is `abort` (the body is dropped at its next await) or `finish` (it runs on): write `on_lost = abort`";
+    one_of(value, &[("abort", OnLost::Abort), ("finish", OnLost::Finish)], problem)
 }
 
 /// Parses `on_unavailable`.
 pub(crate) fn on_unavailable(value: &Expr) -> syn::Result<OnUnavailable> {
-    match value {
-        Expr::Path(path) if path.path.is_ident("error") => Ok(OnUnavailable::Error),
-        Expr::Path(path) if path.path.is_ident("skip") => Ok(OnUnavailable::Skip),
-        Expr::Path(path) if path.path.is_ident("run") => Ok(OnUnavailable::Run),
-        other => Err(Error::new(
-            other.span(),
-            "`on_unavailable` is `error`, `skip` (the body does not run) or `run` (the body runs WITHOUT the lock): write `on_unavailable = error`",
-        )),
-    }
+    let problem = "`on_unavailable` is `error`, `skip` (the body does not run) or `run` (the body runs WITHOUT the lock): write `on_unavailable = error`";
+    let words = [("error", OnUnavailable::Error), ("skip", OnUnavailable::Skip), ("run", OnUnavailable::Run)];
+    one_of(value, &words, problem)
 }
 
 /// Parses `release`.
 pub(crate) fn release(value: &Expr) -> syn::Result<ReleaseMode> {
-    match value {
-        Expr::Path(path) if path.path.is_ident("awaited") => Ok(ReleaseMode::Awaited),
-        Expr::Path(path) if path.path.is_ident("background") => Ok(ReleaseMode::Background),
-        other => Err(Error::new(
-            other.span(),
-            "`release` is `awaited` (the call returns once the server has replied) or `background` (it returns at once): write `release = background`, or leave it out",
-        )),
-    }
+    let problem = "`release` is `awaited` (the call returns once the server has replied) or `background` (it returns at once): write `release = background`, or leave it out";
+    one_of(value, &[("awaited", ReleaseMode::Awaited), ("background", ReleaseMode::Background)], problem)
 }
 
 /// Parses `kind`, of which this version has one.

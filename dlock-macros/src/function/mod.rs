@@ -202,7 +202,7 @@ impl Function {
                     _ => return None,
                 },
             };
-            let has_none = WITHOUT_FIELDS.iter().any(|scalar| segment.ident == scalar);
+            let has_none = WITHOUT_FIELDS.split(' ').any(|scalar| segment.ident == scalar);
             (!has_none).then(|| (name, written(of)))
         })
     }
@@ -230,32 +230,8 @@ fn last_segment(of: &Type) -> Option<&PathSegment> {
 }
 
 /// Types whose values are parts of keys themselves, or have no named fields.
-const WITHOUT_FIELDS: [&str; 24] = [
-    "u8",
-    "u16",
-    "u32",
-    "u64",
-    "u128",
-    "usize",
-    "i8",
-    "i16",
-    "i32",
-    "i64",
-    "i128",
-    "isize",
-    "f32",
-    "f64",
-    "bool",
-    "char",
-    "str",
-    "String",
-    "Uuid",
-    "Option",
-    "Vec",
-    "State",
-    "HeaderMap",
-    "LockManager",
-];
+const WITHOUT_FIELDS: &str = "u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 bool char str String Uuid \
+    Option Vec State HeaderMap LockManager";
 
 /// Makes every parameter a plain name, and returns the patterns.
 fn parameters(signature: &mut Signature) -> Vec<Parameter> {

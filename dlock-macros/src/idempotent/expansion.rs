@@ -12,7 +12,6 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::Expr;
-use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
 use super::args::{Fingerprint, IdempotentArgs, OnCrash, OnDuplicate, OnError, Otherwise, RecordOptions};
@@ -20,7 +19,7 @@ use super::conflicts;
 use crate::function::Function;
 use crate::function::body;
 use crate::key::{Key, is_place};
-use crate::runtime;
+use crate::runtime::{self, setter};
 
 /// The parsed input, without errors.
 pub(super) struct IdempotentExpansion<'a> {
@@ -66,12 +65,10 @@ impl IdempotentExpansion<'_> {
         let free = manager.is_some() || matches!(fingerprint, Some(Fingerprint::Of(_)));
         let bindings = body::bindings(function, if free { None } else { key.used() });
         let site = self.site();
-        let begun = manager.as_ref().map_or_else(
-            || quote_spanned!(span=> #private::idempotent::IdempotentCall::new(const { &#site })),
-            |manager| {
-                let span = span.located_at(manager.span());
-                quote_spanned!(span=> #private::idempotent::IdempotentCall::under(&#manager, const { &#site }))
-            },
+        let begun = runtime::begun(
+            &quote_spanned!(span=> #private::idempotent::IdempotentCall),
+            manager.as_ref(),
+            &quote_spanned!(span=> const { &#site }),
         );
         let with_key = quote_spanned!(key.span()=> __dlock_call.key(__dlock_key));
         let template = quote_spanned!(span=> #private::idempotent::IdempotentCall::template(&__dlock_call));
@@ -128,38 +125,30 @@ impl IdempotentExpansion<'_> {
         let Self { private, args, function, .. } = self;
         let options = &args.options;
         let span = Span::mixed_site();
-        let path = format!("::{}", function.signature.ident.unraw());
-        let name = options.name.as_ref().map_or_else(
-            || quote_spanned!(span=> ::core::concat!(::core::module_path!(), #path)),
-            ToTokens::to_token_stream,
-        );
+        let name = runtime::name_of(function, options.name.as_ref());
         // As the source writes it: the name of a type differs between compilers.
         let result: String = function.output.to_token_stream().to_string().split_whitespace().collect();
-        let namespace = options.namespace.as_ref().map(|name| quote_spanned!(span=> .namespace(#name)));
-        let ttl = options.ttl.as_ref().map(|ttl| quote_spanned!(span=> .ttl(#ttl)));
-        let lease = options.lease.as_ref().map(|lease| quote_spanned!(span=> .lease(#lease)));
         let wait = match &options.on_duplicate {
-            OnDuplicate::Wait(wait) => Some(quote_spanned!(span=> .wait(#wait))),
+            OnDuplicate::Wait(wait) => Some(wait),
             OnDuplicate::Error | OnDuplicate::Skip => None,
         };
         let on_crash = match options.on_crash {
-            Some((OnCrash::Rerun, _)) => {
-                Some(quote_spanned!(span=> .on_crash(#private::idempotent::OnCrash::Rerun)))
-            }
-            Some((OnCrash::Resume, _)) => {
-                Some(quote_spanned!(span=> .on_crash(#private::idempotent::OnCrash::Resume)))
-            }
+            Some((OnCrash::Rerun, _)) => Some(quote_spanned!(span=> #private::idempotent::OnCrash::Rerun)),
+            Some((OnCrash::Resume, _)) => Some(quote_spanned!(span=> #private::idempotent::OnCrash::Resume)),
             Some((OnCrash::Fail, _)) | None => None,
         };
-        let unavailable = (options.on_unavailable == Otherwise::Run)
-            .then(|| quote_spanned!(span=> .runs_while_unavailable()));
-        let missing =
-            (options.on_missing == Otherwise::Run).then(|| quote_spanned!(span=> .runs_without_key()));
-        let version = options.version.as_ref().map(|version| quote_spanned!(span=> .version(#version)));
-        quote_spanned! {span=>
-            #private::idempotent::IdempotentSite::new(#name, #result)
-                #namespace #ttl #lease #wait #on_crash #unavailable #missing #version
-        }
+        let runs = |otherwise| (otherwise == Otherwise::Run).then(TokenStream::new);
+        let setters = [
+            setter("namespace", options.namespace.as_ref()),
+            setter("ttl", options.ttl.as_ref()),
+            setter("lease", options.lease.as_ref()),
+            setter("wait", wait),
+            setter("on_crash", on_crash),
+            setter("runs_while_unavailable", runs(options.on_unavailable)),
+            setter("runs_without_key", runs(options.on_missing)),
+            setter("version", options.version.as_ref()),
+        ];
+        quote_spanned!(span=> #private::idempotent::IdempotentSite::new(#name, #result) #(#setters)*)
     }
 }
 

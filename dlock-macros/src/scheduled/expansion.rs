@@ -14,6 +14,7 @@ use syn::spanned::Spanned;
 use super::args::{CatchUp, JobOptions, OnCrash, Overlap, ScheduledArgs};
 use super::instants::Instants;
 use crate::function::{Function, body};
+use crate::runtime::{self, setter};
 
 /// The parsed input, without errors.
 pub(super) struct ScheduledExpansion<'a> {
@@ -69,14 +70,8 @@ impl ScheduledExpansion<'_> {
         let manager = args.options.manager.as_ref();
         let uses_arguments = slot.is_some() || manager.is_some();
         let bindings = uses_arguments.then(|| body::bindings(function, None));
-        let name = &args.name;
-        let begun = manager.map_or_else(
-            || quote_spanned!(span=> #private::scheduled::JobSite::new(#name)),
-            |manager| {
-                let span = span.located_at(manager.span());
-                quote_spanned!(span=> #private::scheduled::JobSite::under(&#manager, #name))
-            },
-        );
+        let job = quote_spanned!(span=> #private::scheduled::JobSite);
+        let begun = runtime::begun(&job, manager, &args.name.to_token_stream());
         let slot = slot.map(|slot| quote_spanned!(span.located_at(slot.span())=> .slot(#slot)));
         quote_spanned!(span=> { #bindings #begun #slot })
     }
@@ -98,32 +93,32 @@ impl ScheduledExpansion<'_> {
         };
         let overlap = match overlap {
             Overlap::Skip => None,
-            Overlap::QueueOne => {
-                Some(quote_spanned!(span=> .overlap(#private::scheduled::Overlap::QueueOne)))
-            }
+            Overlap::QueueOne => Some(quote_spanned!(span=> #private::scheduled::Overlap::QueueOne)),
             Overlap::CancelPrevious => {
-                Some(quote_spanned!(span=> .overlap(#private::scheduled::Overlap::CancelPrevious)))
+                Some(quote_spanned!(span=> #private::scheduled::Overlap::CancelPrevious))
             }
         };
         let catch_up = match catch_up {
             None | Some(CatchUp::None) => None,
-            Some(CatchUp::Latest(_)) => {
-                Some(quote_spanned!(span=> .catch_up(#private::scheduled::CatchUp::Latest)))
-            }
+            Some(CatchUp::Latest(_)) => Some(quote_spanned!(span=> #private::scheduled::CatchUp::Latest)),
             Some(CatchUp::All { max, window, .. }) => {
-                Some(quote_spanned!(span=> .catch_up(#private::scheduled::CatchUp::all(#max, #window))))
+                Some(quote_spanned!(span=> #private::scheduled::CatchUp::all(#max, #window)))
             }
         };
-        let spread = spread.as_ref().map(|spread| quote_spanned!(span=> .spread(#spread)));
-        let on_error = (*retries > 0)
-            .then(|| quote_spanned!(span=> .on_error(#private::scheduled::FailedRun::Retry(#retries))));
+        let on_error =
+            (*retries > 0).then(|| quote_spanned!(span=> #private::scheduled::FailedRun::Retry(#retries)));
         let on_crash = (*on_crash == OnCrash::Skip)
-            .then(|| quote_spanned!(span=> .on_crash(#private::scheduled::CrashedRun::Skip)));
-        let lease = lease.as_ref().map(|lease| quote_spanned!(span=> .lease(#lease)));
-        let min_hold = min_hold.as_ref().map(|min_hold| quote_spanned!(span=> .min_hold(#min_hold)));
-        let max_hold = max_hold.as_ref().map(|max_hold| quote_spanned!(span=> .max_hold(#max_hold)));
-        quote_spanned! {span=>
-            #instants #overlap #catch_up #spread #on_error #on_crash #lease #min_hold #max_hold
-        }
+            .then(|| quote_spanned!(span=> #private::scheduled::CrashedRun::Skip));
+        let setters = [
+            setter("overlap", overlap),
+            setter("catch_up", catch_up),
+            setter("spread", spread.as_ref()),
+            setter("on_error", on_error),
+            setter("on_crash", on_crash),
+            setter("lease", lease.as_ref()),
+            setter("min_hold", min_hold.as_ref()),
+            setter("max_hold", max_hold.as_ref()),
+        ];
+        quote_spanned!(span=> #instants #(#setters)*)
     }
 }

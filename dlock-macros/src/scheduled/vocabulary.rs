@@ -28,10 +28,8 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     },
 };
 
-const PARAMETERS: &[&str] = &[
-    "name", "cron", "tz", "every", "slot", "overlap", "catch_up", "spread", "on_error", "on_crash", "lease",
-    "min_hold", "max_hold", "tick", "guard", "manager", "crate",
-];
+const PARAMETERS: &str = "name cron tz every slot overlap catch_up spread on_error on_crash lease min_hold max_hold \
+    tick guard manager crate";
 
 const PLANNED: &[(&str, &str)] = &[
     ("key", "the `name` identifies the job: write `name = \"nightly-report\"`"),
@@ -40,42 +38,20 @@ const PLANNED: &[(&str, &str)] = &[
 ];
 
 const ALIASES: &[(&str, &str)] = &[
-    ("schedule", "cron"),
-    ("expression", "cron"),
-    ("crontab", "cron"),
-    ("zone", "tz"),
-    ("timezone", "tz"),
-    ("interval", "every"),
-    ("period", "every"),
-    ("fixedrate", "every"),
-    ("fixeddelay", "every"),
-    ("id", "name"),
-    ("jobname", "name"),
-    ("jobkey", "name"),
-    ("fireat", "slot"),
-    ("concurrencypolicy", "overlap"),
-    ("disallowconcurrentexecution", "overlap"),
-    ("maxinstances", "overlap"),
-    ("oncontended", "overlap"),
-    ("misfire", "catch_up"),
-    ("misfirepolicy", "catch_up"),
-    ("startingdeadlineseconds", "catch_up"),
-    ("coalesce", "catch_up"),
-    ("jitter", "spread"),
-    ("retries", "on_error"),
-    ("retry", "on_error"),
-    ("backofflimit", "on_error"),
-    ("onfailure", "on_error"),
-    ("onlost", "on_crash"),
-    ("requestsrecovery", "on_crash"),
-    ("lockatmostfor", "lease"),
-    ("leasetime", "lease"),
-    ("lockatleastfor", "min_hold"),
-    ("fencing", "guard"),
-    ("fencingtoken", "guard"),
-    ("lock", "guard"),
-    ("activedeadlineseconds", "max_hold"),
-    ("context", "tick"),
-    ("client", "manager"),
-    ("locks", "manager"),
+    ("cron", "schedule expression crontab"),
+    ("tz", "zone timezone"),
+    ("every", "interval period fixedrate fixeddelay"),
+    ("name", "id jobname jobkey"),
+    ("slot", "fireat"),
+    ("overlap", "concurrencypolicy disallowconcurrentexecution maxinstances oncontended"),
+    ("catch_up", "misfire misfirepolicy startingdeadlineseconds coalesce"),
+    ("spread", "jitter"),
+    ("on_error", "retries retry backofflimit onfailure"),
+    ("on_crash", "onlost requestsrecovery"),
+    ("lease", "lockatmostfor leasetime"),
+    ("min_hold", "lockatleastfor"),
+    ("guard", "fencing fencingtoken lock"),
+    ("max_hold", "activedeadlineseconds"),
+    ("tick", "context"),
+    ("manager", "client locks"),
 ];

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use crate::backend::event_effects::EventEffects;
 use crate::backend::store_call::{self, StoreOperation, StoreSlot};
-use crate::backend::{Backend, BackendEvents, Capabilities, EventReceiver, Request};
+use crate::backend::{Backend, BackendEvents, Capabilities, EventReceiver, OwnerSource, Request};
 use crate::bounds::LAST_FENCE;
 use crate::clock::{Clock, TokioClock};
 use crate::fork::PerProcess;
@@ -429,8 +429,10 @@ impl Backend for Memory {
         self.store.next.fetch_min(due.nanos(), Ordering::SeqCst);
     }
 
-    fn owner_of(&self, manager: ProcessId) -> Option<Arc<str>> {
-        lock(&self.store.managers).get(&manager).map(|member| Arc::clone(&member.owner))
+    fn owner_of(&self, manager: ProcessId, _namespace: &str) -> OwnerSource {
+        let managers = lock(&self.store.managers);
+        let owner = managers.get(&manager).map(|member| Arc::clone(&member.owner));
+        owner.map_or(OwnerSource::Unknown, OwnerSource::Known)
     }
 
     #[cfg(feature = "testing")]

@@ -50,7 +50,7 @@ use crate::backend::reply_recipient::ReplyRecipient;
 use crate::backend::store_call::StoreOperation;
 use crate::key::Name;
 use crate::protocol::ProtocolConfig;
-use crate::protocol::command::{Command, Reply};
+use crate::protocol::command::{Command, Reply, ScriptReply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::foreign_clients::Grant;
 #[cfg(feature = "testing")]
@@ -96,6 +96,18 @@ impl Request {
         !self.answer.as_ref().is_some_and(ReplyRecipient::is_background)
     }
 }
+
+/// Where the owner of a manager is found.
+pub(crate) enum OwnerSource {
+    Unknown,
+    /// In this process.
+    Known(Arc<str>),
+    /// At the server of the lock: by an operation on its key, and a function that reads the reply.
+    Server(Arc<dyn StoreOperation>, OwnerReader),
+}
+
+/// Reads the owner in a reply.
+pub(crate) type OwnerReader = Box<dyn Fn(&ScriptReply) -> Option<String> + Send>;
 
 /// How the contenders of a key learn that it was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,9 +202,9 @@ pub(crate) trait Backend: Debug + Send + Sync {
         None
     }
 
-    /// Returns the owner of a manager, if this store knows it without a server.
-    fn owner_of(&self, _manager: ProcessId) -> Option<Arc<str>> {
-        None
+    /// Returns where the owner of a manager that holds a lock in `namespace` is found.
+    fn owner_of(&self, _manager: ProcessId, _namespace: &str) -> OwnerSource {
+        OwnerSource::Unknown
     }
 
     /// Spawns a task that runs even while the callers' threads are blocked, if the backend has its

@@ -37,6 +37,18 @@ pub(crate) trait StoreOperation: Debug + Send + Sync {
     fn apply(&self, slot: &mut StoreSlot, now: u64) -> ScriptReply;
 }
 
+/// Returns an argument of a script that is a text.
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
+pub(crate) fn text(text: &str) -> Cow<'_, [u8]> {
+    Cow::Borrowed(text.as_bytes())
+}
+
+/// Returns an argument of a script as it is displayed.
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
+pub(crate) fn shown(value: &impl ToString) -> Cow<'static, [u8]> {
+    Cow::Owned(value.to_string().into_bytes())
+}
+
 /// The value of one key in memory.
 #[derive(Default)]
 pub(crate) struct StoreSlot {
@@ -81,7 +93,8 @@ pub(crate) fn waiter(token_prefix: &str) -> String {
     hex(&Sha1::digest(token_prefix))
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Returns bytes as hex digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}"); // writing to a string cannot fail
         text

@@ -9,6 +9,7 @@ pub(crate) mod certificate_reader;
 pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod duration;
+pub(crate) mod endpoint;
 #[cfg(feature = "idempotent")]
 pub(crate) mod fingerprint_secrets;
 mod hosts;
@@ -32,7 +33,7 @@ use crate::credentials::CredentialsProvider;
 use crate::error::Result;
 pub(crate) use crate::error::config;
 use crate::layout::{Layout, Publish};
-use crate::options::checked_lease;
+use crate::options::{LONGEST_LEASE, checked_lease};
 use crate::owner;
 use crate::protocol::ProtocolConfig;
 
@@ -97,7 +98,7 @@ impl Settings {
         from(100, "grant_lease", self.rules.grant_lease)?;
         from(0, "handoff_budget", self.rules.handoff_budget)?;
         from(5, "poll_interval", self.rules.poll_interval)?;
-        if !(SHORTEST_FENCE_TTL..=LONGEST_FENCE_TTL).contains(&self.fence_ttl) {
+        if !(SHORTEST_FENCE_TTL..=LONGEST_LEASE).contains(&self.fence_ttl) {
             let problem = format!("{} is not between 1 minute and 365 days", duration::shown(self.fence_ttl));
             return Err(config("fence_ttl", problem));
         }
@@ -149,9 +150,6 @@ const FENCE_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// A clock that is set by hand rarely steps back by more.
 const SHORTEST_FENCE_TTL: Duration = Duration::from_secs(60);
-
-/// The bound of a lease.
-const LONGEST_FENCE_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Longer than any useful timeout, and far below the point where a sum of durations overflows.
 const LONGEST: Duration = Duration::from_secs(60);

@@ -50,7 +50,8 @@ const FEWEST: usize = 3;
 
 #[cfg(test)]
 mod tests {
-    use crate::config::url::{ConnectSpec, Endpoint, parse};
+    use crate::config::endpoint::Endpoint;
+    use crate::config::url::{ConnectSpec, assert_refused, parse};
 
     #[test]
     fn every_part_is_read() {
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_wrong_url_names_the_part_and_never_a_password() {
-        for (url, part) in [
+        assert_refused(&[
             ("redis+quorum://", "host"),
             ("redis+quorum://:hunter2@h1", "name three hosts"),
             ("redis+quorum://:hunter2@h1,h2", "name three hosts"),
@@ -81,11 +82,6 @@ mod tests {
             ("redis+quorum://u@h1,h2,h3", "password"),
             ("redis+quorum://h1,h2,h3?sentinel_password=hunter2", "options"),
             ("redis+quorum://h1,h2,h3#hunter2", "fragment"),
-        ] {
-            let Err(error) = parse(url) else { panic!("{url} was taken") };
-            let text = format!("{error} {error:?}");
-            assert!(text.contains(part), "{url}: {text}");
-            assert!(!text.contains("hunter2"), "{url}: {text}");
-        }
+        ]);
     }
 }

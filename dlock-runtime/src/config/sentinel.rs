@@ -104,7 +104,8 @@ fn take_access(url: &mut Url) -> Result<(Option<String>, Option<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::url::{ConnectSpec, Endpoint, parse};
+    use crate::config::endpoint::Endpoint;
+    use crate::config::url::{ConnectSpec, assert_refused, parse};
 
     fn read(text: &str) -> (SentinelEndpoint, ConnectSpec) {
         let target = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_wrong_url_names_the_part_and_never_a_password() {
-        for (url, part) in [
+        assert_refused(&[
             ("redis+sentinel://:hunter2@h1,h2", "master name"),
             ("redis+sentinel://:hunter2@h1,h2/", "master name"),
             ("redis+sentinel://:hunter2@h1,h2//3", "master name"),
@@ -161,11 +162,6 @@ mod tests {
             ("redis+sentinel://h1/m?sentinel_pasword=hunter2", "options"),
             ("redis+sentinel://h1/m#hunter2", "fragment"),
             ("redis://h1/0?sentinel_password=hunter2", "options"),
-        ] {
-            let Err(error) = parse(url) else { panic!("{url} was taken") };
-            let text = format!("{error} {error:?}");
-            assert!(text.contains(part), "{url}: {text}");
-            assert!(!text.contains("hunter2"), "{url}: {text}");
-        }
+        ]);
     }
 }

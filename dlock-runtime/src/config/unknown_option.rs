@@ -9,18 +9,17 @@ use crate::config::suggest::nearest;
 /// Returns the problem with the option `name`. `known` are the options of this URL.
 pub(super) fn problem(name: &str, known: &[&str]) -> String {
     let plain = plain(name);
-    if let Some((_, hint)) = HINTS.iter().find(|(names, _)| names.contains(&&*plain)) {
+    if let Some((_, hint)) = HINTS.iter().find(|(names, _)| contains(names, &plain)) {
         return format!("`{name}` is not an option: {hint}");
     }
     if let Some((_, new)) = RENAMED.iter().find(|(old, _)| *old == name) {
         return format!("`{name}` is now written `{new}`");
     }
-    if let Some(of_call) = OF_CALLS.iter().find(|of_call| **of_call == name) {
-        return format!("`{of_call}` {OF_A_CALL}");
+    if contains(OF_CALLS, name) {
+        return format!("`{name}` {OF_A_CALL}");
     }
-    if let Some((_, meant)) = ALIASES.iter().find(|(alias, _)| *alias == plain) {
-        let is_of_calls = OF_CALLS.contains(meant);
-        let which = if is_of_calls { format!("; it {OF_A_CALL}") } else { String::new() };
+    if let Some((meant, _)) = ALIASES.iter().find(|(_, foreign)| contains(foreign, &plain)) {
+        let which = if contains(OF_CALLS, meant) { format!("; it {OF_A_CALL}") } else { String::new() };
         return format!("`{name}` is not an option: dlock calls it `{meant}`{which}");
     }
     let lower = name.to_ascii_lowercase();
@@ -28,7 +27,7 @@ pub(super) fn problem(name: &str, known: &[&str]) -> String {
     if let Some(near) = nearest(&lower, known.iter().copied()) {
         return format!("{shown} not known: did you mean `{near}`");
     }
-    if let Some(near) = nearest(&lower, OF_CALLS) {
+    if let Some(near) = nearest(&lower, OF_CALLS.split(' ')) {
         return format!("{shown} not known: did you mean `{near}`; it {OF_A_CALL}");
     }
     let allowed: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
@@ -40,6 +39,11 @@ fn plain(name: &str) -> String {
     name.chars().filter(|c| !"_-.".contains(*c)).map(|c| c.to_ascii_lowercase()).collect()
 }
 
+/// Returns `true` if a list of words, separated by spaces, has `word`.
+fn contains(words: &str, word: &str) -> bool {
+    words.split(' ').any(|known| known == word)
+}
+
 fn looks_like_a_name(text: &str) -> bool {
     text.len() <= 24 && text.bytes().all(|b| b.is_ascii_lowercase() || b"_-".contains(&b))
 }
@@ -47,25 +51,8 @@ fn looks_like_a_name(text: &str) -> bool {
 const OF_A_CALL: &str = "is an option of a call, not of a manager: write it in `#[distributed_lock(..)]`, or set it on the `Lock`";
 
 /// Parameters of the attribute that no URL has.
-const OF_CALLS: [&str; 17] = [
-    "key",
-    "renew",
-    "retry",
-    "wait",
-    "backoff",
-    "max_hold",
-    "min_hold",
-    "min_hold_on",
-    "reentrant",
-    "on_contended",
-    "on_lost",
-    "on_unavailable",
-    "release",
-    "guard",
-    "manager",
-    "name",
-    "kind",
-];
+const OF_CALLS: &str = "key renew retry wait backoff max_hold min_hold min_hold_on reentrant on_contended on_lost \
+    on_unavailable release guard manager name kind";
 
 /// Names that options had before 0.1.0, and the current ones.
 const RENAMED: [(&str, &str); 3] = [
@@ -75,228 +62,93 @@ const RENAMED: [(&str, &str); 3] = [
 ];
 
 /// Names of other libraries, plain, whose subject dlock does not set with an option.
-const HINTS: [(&[&str], &str); 12] = [
+const HINTS: [(&str, &str); 12] = [
     (
-        &["timeout", "timeoutms", "locktimeoutms"],
+        "timeout timeoutms locktimeoutms",
         "`response_timeout` is how long to wait for one reply, `connect_timeout` for a connection; how long a call waits for \
          its lock is `wait` in `#[distributed_lock(..)]`",
     ),
     (
-        &[
-            "poolsize",
-            "pool",
-            "maxpoolsize",
-            "minpoolsize",
-            "poolmaxsize",
-            "poolmin",
-            "poolmax",
-            "maxconnections",
-            "minconnections",
-            "connections",
-            "connectionlimit",
-            "maxactive",
-            "maxidle",
-            "minidle",
-            "maxtotal",
-            "pooltimeout",
-        ],
+        "poolsize pool maxpoolsize minpoolsize poolmaxsize poolmin poolmax maxconnections \
+         minconnections connections connectionlimit maxactive maxidle minidle maxtotal \
+         pooltimeout",
         "there is no pool, since all calls share the manager's connections: leave it out",
     ),
     (
-        &["password", "passwd", "pass", "pwd", "auth", "user", "username", "requirepass"],
+        "password passwd pass pwd auth user username requirepass",
         "write user and password before the host, as in `redis://user:password@host:port/database`, or \
          `redis://:password@host` without a user",
     ),
+    ("db database dbnumber dbindex index", "write the database after the host, as in `redis://host:port/2`"),
     (
-        &["db", "database", "dbnumber", "dbindex", "index"],
-        "write the database after the host, as in `redis://host:port/2`",
-    ),
-    (
-        &["tls", "ssl", "usetls", "usessl", "sslmode", "tlsmode", "secure", "encryption", "encrypt"],
+        "tls ssl usetls usessl sslmode tlsmode secure encryption encrypt",
         "the scheme selects TLS: write `rediss://` instead of `redis://`",
     ),
     (
-        &[
-            "insecure",
-            "tlsinsecure",
-            "sslcertreqs",
-            "skipverify",
-            "tlsskipverify",
-            "insecureskipverify",
-            "rejectunauthorized",
-            "verify",
-            "sslcheckhostname",
-        ],
+        "insecure tlsinsecure sslcertreqs skipverify tlsskipverify insecureskipverify \
+         rejectunauthorized verify sslcheckhostname",
         "certificates are always checked: for your own authority, write `tls_ca=/path/to/ca.pem`, and for another name in the \
          certificate `tls_name=name`",
     ),
+    ("protocol resp protocolversion version", "dlock chooses the version of the protocol: leave it out"),
     (
-        &["protocol", "resp", "protocolversion", "version"],
-        "dlock chooses the version of the protocol: leave it out",
-    ),
-    (
-        &[
-            "io",
-            "threads",
-            "keepalive",
-            "tcpkeepalive",
-            "heartbeat",
-            "heartbeatinterval",
-            "healthcheckinterval",
-            "reconnect",
-            "autoreconnect",
-            "maxretriesperrequest",
-            "retryontimeout",
-            "lazyconnect",
-            "enableofflinequeue",
-            "decoderesponses",
-        ],
+        "io threads keepalive tcpkeepalive heartbeat heartbeatinterval healthcheckinterval \
+         reconnect autoreconnect maxretriesperrequest retryontimeout lazyconnect \
+         enableofflinequeue decoderesponses",
         "it is not needed, since the manager drives, checks, and restores its connections by itself: leave it out",
     ),
     (
-        &["master", "mastername", "mymaster", "service", "servicename", "sentinelmaster", "mastergroup"],
+        "master mastername mymaster service servicename sentinelmaster mastergroup",
         "write the name of the master after the sentinels, as in `redis+sentinel://host,host,host/mymaster`",
     ),
     (
-        &["sentinel", "sentinels", "sentineladdrs"],
+        "sentinel sentinels sentineladdrs",
         "write the sentinels as hosts, as in `redis+sentinel://host,host,host/mymaster`",
     ),
     (
-        &[
-            "cluster",
-            "nodes",
-            "hosts",
-            "host",
-            "port",
-            "addrs",
-            "addresses",
-            "startupnodes",
-            "servers",
-            "endpoints",
-        ],
+        "cluster nodes hosts host port addrs addresses startupnodes servers endpoints",
         "write servers as hosts: `redis://host:port` for one, `redis+cluster://host,host` for a cluster",
     ),
     (
-        &["quorum", "redlock", "majority"],
+        "quorum redlock majority",
         "write the independent servers as hosts, as in `redis+quorum://host,host,host`",
     ),
 ];
 
-/// Names of other libraries, plain, and the names in dlock: of options, or of parameters of the
-/// attribute.
+/// The names of options, and of parameters of the attribute, each with those of other libraries,
+/// plain.
 const ALIASES: &[(&str, &str)] = &[
-    ("ttl", "lease"),
-    ("lockttl", "lease"),
-    ("ttlms", "lease"),
-    ("ttlseconds", "lease"),
-    ("timetolive", "lease"),
-    ("expirems", "lease"),
-    ("expiretime", "lease"),
-    ("expireseconds", "lease"),
-    ("expiresafter", "lease"),
-    ("expireafter", "lease"),
-    ("validity", "lease"),
-    ("leaselength", "lease"),
-    ("defaultttl", "lease"),
-    ("defaultlease", "lease"),
-    ("expire", "lease"),
-    ("expires", "lease"),
-    ("expiry", "lease"),
-    ("expiration", "lease"),
-    ("expirein", "lease"),
-    ("expiresin", "lease"),
-    ("px", "lease"),
-    ("ex", "lease"),
-    ("leasetime", "lease"),
-    ("leaseduration", "lease"),
-    ("leasems", "lease"),
-    ("leaseseconds", "lease"),
-    ("locktimeout", "lease"),
-    ("lockwatchdogtimeout", "lease"),
-    ("watchdogtimeout", "lease"),
-    ("duration", "lease"),
-    ("holdtime", "lease"),
-    ("prefix", "namespace"),
-    ("keyprefix", "namespace"),
-    ("lockprefix", "namespace"),
-    ("ns", "namespace"),
-    ("keyspace", "namespace"),
-    ("clientname", "owner"),
-    ("connectionname", "owner"),
-    ("applicationname", "owner"),
-    ("appname", "owner"),
-    ("instance", "owner"),
-    ("instanceid", "owner"),
-    ("sockettimeout", "response_timeout"),
-    ("readtimeout", "response_timeout"),
-    ("writetimeout", "response_timeout"),
-    ("commandtimeout", "response_timeout"),
-    ("requesttimeout", "response_timeout"),
-    ("operationtimeout", "response_timeout"),
-    ("replytimeout", "response_timeout"),
-    ("connectiontimeout", "connect_timeout"),
-    ("socketconnecttimeout", "connect_timeout"),
-    ("dialtimeout", "connect_timeout"),
-    ("connecttimeoutms", "connect_timeout"),
-    ("pollingperiod", "poll_interval"),
-    ("pollinginterval", "poll_interval"),
-    ("polling", "poll_interval"),
-    ("sleep", "poll_interval"),
-    ("replicas", "replica_acks"),
-    ("numreplicas", "replica_acks"),
-    ("minreplicas", "replica_acks"),
-    ("waitreplicas", "replica_acks"),
-    ("syncreplicas", "replica_acks"),
-    ("acks", "replica_acks"),
-    ("clienttracking", "tracking"),
-    ("clientsidecaching", "tracking"),
-    ("notifications", "tracking"),
-    ("pubsub", "publish"),
-    ("encoding", "layout"),
-    ("format", "layout"),
-    ("compatibility", "layout"),
-    ("ca", "tls_ca"),
-    ("cacert", "tls_ca"),
-    ("cafile", "tls_ca"),
-    ("sslca", "tls_ca"),
-    ("sslcacerts", "tls_ca"),
-    ("sslrootcert", "tls_ca"),
-    ("tlscafile", "tls_ca"),
-    ("cert", "tls_cert"),
-    ("clientcert", "tls_cert"),
-    ("sslcert", "tls_cert"),
-    ("sslcertfile", "tls_cert"),
-    ("tlscertfile", "tls_cert"),
-    ("clientkey", "tls_key"),
-    ("sslkey", "tls_key"),
-    ("sslkeyfile", "tls_key"),
-    ("tlskeyfile", "tls_key"),
-    ("sni", "tls_name"),
-    ("servername", "tls_name"),
-    ("tlsservername", "tls_name"),
-    ("autorenew", "renew"),
-    ("autoextend", "renew"),
-    ("watchdog", "renew"),
-    ("retries", "retry"),
-    ("retrycount", "retry"),
-    ("maxretries", "retry"),
-    ("attempts", "retry"),
-    ("tries", "retry"),
-    ("waittime", "wait"),
-    ("maxwait", "wait"),
-    ("waittimeout", "wait"),
-    ("acquiretimeout", "wait"),
-    ("blockingtimeout", "wait"),
-    ("retrydelay", "backoff"),
-    ("retryinterval", "backoff"),
-    ("delay", "backoff"),
-    ("jitter", "backoff"),
-    ("failopen", "on_unavailable"),
-    ("maxduration", "max_hold"),
-    ("maxlocktime", "max_hold"),
-    ("lockatmostfor", "max_hold"),
-    ("defaultlockatmostfor", "max_hold"),
-    ("lockatleastfor", "min_hold"),
+    (
+        "lease",
+        "ttl lockttl ttlms ttlseconds timetolive expirems expiretime expireseconds \
+         expiresafter expireafter validity leaselength defaultttl defaultlease expire expires \
+         expiry expiration expirein expiresin px ex leasetime leaseduration leasems \
+         leaseseconds locktimeout lockwatchdogtimeout watchdogtimeout duration holdtime",
+    ),
+    ("namespace", "prefix keyprefix lockprefix ns keyspace"),
+    ("owner", "clientname connectionname applicationname appname instance instanceid"),
+    (
+        "response_timeout",
+        "sockettimeout readtimeout writetimeout commandtimeout requesttimeout operationtimeout \
+         replytimeout",
+    ),
+    ("connect_timeout", "connectiontimeout socketconnecttimeout dialtimeout connecttimeoutms"),
+    ("poll_interval", "pollingperiod pollinginterval polling sleep"),
+    ("replica_acks", "replicas numreplicas minreplicas waitreplicas syncreplicas acks"),
+    ("tracking", "clienttracking clientsidecaching notifications"),
+    ("publish", "pubsub"),
+    ("layout", "encoding format compatibility"),
+    ("tls_ca", "ca cacert cafile sslca sslcacerts sslrootcert tlscafile"),
+    ("tls_cert", "cert clientcert sslcert sslcertfile tlscertfile"),
+    ("tls_key", "clientkey sslkey sslkeyfile tlskeyfile"),
+    ("tls_name", "sni servername tlsservername"),
+    ("renew", "autorenew autoextend watchdog"),
+    ("retry", "retries retrycount maxretries attempts tries"),
+    ("wait", "waittime maxwait waittimeout acquiretimeout blockingtimeout"),
+    ("backoff", "retrydelay retryinterval delay jitter"),
+    ("on_unavailable", "failopen"),
+    ("max_hold", "maxduration maxlocktime lockatmostfor defaultlockatmostfor"),
+    ("min_hold", "lockatleastfor"),
 ];
 
 #[cfg(test)]
@@ -375,14 +227,15 @@ mod tests {
 
     #[test]
     fn every_table_is_plain_and_names_what_exists() {
-        let options = || crate::config::url::OPTIONS.iter().chain(&OF_CALLS);
-        let hints = HINTS.iter().flat_map(|(names, _)| names.iter());
+        let options =
+            || crate::config::url::OPTIONS.into_iter().map(|(name, _)| name).chain(OF_CALLS.split(' '));
+        let lists =
+            || ALIASES.iter().map(|(_, foreign)| *foreign).chain(HINTS.iter().map(|(names, _)| *names));
 
-        assert!(ALIASES.iter().all(|(_, meant)| options().any(|option| option == meant)));
-        for name in ALIASES.iter().map(|(alias, _)| alias).chain(hints) {
-            assert_eq!(plain(name), *name);
-            let uses = ALIASES.iter().filter(|(alias, _)| alias == name).count()
-                + HINTS.iter().filter(|(names, _)| names.contains(name)).count();
+        assert!(ALIASES.iter().all(|(meant, _)| options().any(|option| option == *meant)));
+        for name in lists().flat_map(|list| list.split(' ')) {
+            assert_eq!(plain(name), name);
+            let uses = lists().flat_map(|list| list.split(' ')).filter(|other| *other == name).count();
             assert_eq!(uses, 1, "{name} has two meanings");
         }
     }

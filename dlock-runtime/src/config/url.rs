@@ -24,13 +24,13 @@
 //! `/` ends the address and splits a password. No error shows the URL itself, nor a part of it that
 //! could be a password.
 
+use std::time::Duration;
+
 use url::Url;
 
 use crate::config::certificates::Pem;
-use crate::config::cluster::ClusterEndpoint;
+use crate::config::endpoint::Endpoint;
 use crate::config::node_spec::NodeSpec;
-use crate::config::quorum::QuorumEndpoint;
-use crate::config::sentinel::SentinelEndpoint;
 use crate::config::url_parts::{NOT_ENCODED, decoded, server, tls, url};
 use crate::config::{Settings, cluster, config, duration, quorum, scheme, sentinel, unknown_option};
 use crate::error::Result;
@@ -41,35 +41,6 @@ use crate::layout::{Layout, Publish};
 pub(crate) struct ConnectSpec {
     pub(crate) place: Endpoint,
     pub(crate) settings: Settings,
-}
-
-/// Where the locks are stored.
-#[derive(Debug)]
-pub(crate) enum Endpoint {
-    /// In this process: in a separate store, or in one that is shared by name.
-    Memory { name: Option<String> },
-    /// On one Redis server.
-    Redis(NodeSpec),
-    /// On the primary that sentinels report.
-    Sentinel(SentinelEndpoint),
-    /// On the primaries of a cluster.
-    Cluster(ClusterEndpoint),
-    /// On independent servers, of which a majority decides.
-    Quorum(QuorumEndpoint),
-}
-
-#[cfg(feature = "tls")]
-impl Endpoint {
-    /// Returns `true` if connections to its servers use TLS.
-    pub(crate) fn uses_tls(&self) -> bool {
-        match self {
-            Self::Memory { .. } => false,
-            Self::Redis(server) => server.tls,
-            Self::Sentinel(watched) => watched.master.tls,
-            Self::Cluster(seeds) => seeds.access.tls,
-            Self::Quorum(QuorumEndpoint(servers)) => servers.iter().any(|server| server.tls),
-        }
-    }
 }
 
 /// Parses a URL.
@@ -223,88 +194,110 @@ fn pairs(url: &Url) -> Result<Vec<(String, String)>> {
 
 fn settings(url: &Url) -> Result<Settings> {
     let mut settings = Settings::default();
-    let certificates = &mut settings.certificates;
+    let of_sockets: &[&str] = if url.scheme() == "redis+unix" { &["db", "user", "password"] } else { &[] };
     let mut seen: Vec<String> = Vec::new();
-    for (name, value) in pairs(url)? {
+    for (name, text) in pairs(url)? {
         if seen.contains(&name) {
             return Err(config(&name, "it is given twice"));
         }
-        let time = || duration::parse(&value).map_err(|problem| config(&name, problem));
-        match &*name {
-            "namespace" => settings.namespace = value,
-            "owner" => settings.owner = value.into(),
-            "layout" => settings.layout = one_of(&name, &value, &Layout::ALL)?,
-            "publish" => settings.publish = one_of(&name, &value, &Publish::ALL)?,
-            "lease" => settings.lease = time()?,
-            "response_timeout" => settings.rules.response_timeout = time()?,
-            "connect_timeout" => settings.connect_timeout = time()?,
-            "fence_ttl" => settings.fence_ttl = time()?,
-            "connect" => settings.lazy = one_of(&name, &value, &[("eager", false), ("lazy", true)])?,
-            "grant_lease" => settings.rules.grant_lease = time()?,
-            "handoff_budget" => settings.rules.handoff_budget = time()?,
-            "poll_interval" => settings.rules.poll_interval = time()?,
-            "yield_to_foreign" => settings.rules.yield_to_foreign = on_or_off(&name, &value)?,
-            "replica_acks" => {
-                let problem = "it is a number of replicas, from 0 to 255, as in `replica_acks=2`";
-                settings.rules.replica_acks = value.parse().map_err(|_| config(&name, problem))?;
-            }
-            "tracking" => settings.rules.tracking = on_or_off(&name, &value)?,
-            "tls_ca" => certificates.ca = Some(Pem::File(value.into())),
-            "tls_cert" => certificates.client = Some(Pem::File(value.into())),
-            "tls_key" => certificates.key = Some(Pem::File(value.into())),
-            "tls_name" => certificates.name = Some(value),
-            "db" | "user" | "password" if url.scheme() == "redis+unix" => {}
-            unknown => {
-                let of_sockets: &[&str] =
-                    if url.scheme() == "redis+unix" { &["db", "user", "password"] } else { &[] };
-                let known: Vec<_> = OPTIONS.iter().chain(of_sockets).copied().collect();
-                return Err(config("options", unknown_option::problem(unknown, &known)));
-            }
+        if let Some((_, set)) = OPTIONS.iter().find(|(known, _)| *known == name) {
+            set(&mut settings, &OptionValue { name: &name, text: &text })?;
+        } else if !of_sockets.contains(&&*name) {
+            let known: Vec<_> = OPTIONS.iter().map(|(known, _)| known).chain(of_sockets).copied().collect();
+            return Err(config("options", unknown_option::problem(&name, &known)));
         }
         seen.push(name);
     }
     Ok(settings)
 }
 
-/// Parses the value of a switch.
-fn on_or_off(name: &str, value: &str) -> Result<bool> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(config(name, "it is `on` or `off`")),
+/// The name of an option, and how its value changes the settings.
+pub(super) type UrlOption = (&'static str, fn(&mut Settings, &OptionValue<'_>) -> Result<()>);
+
+/// The options of every URL.
+pub(super) const OPTIONS: [UrlOption; 19] = [
+    ("namespace", |to, value| value.text(&mut to.namespace)),
+    ("owner", |to, value| value.text(&mut to.owner)),
+    ("layout", |to, value| value.one_of(&Layout::ALL, &mut to.layout)),
+    ("publish", |to, value| value.one_of(&Publish::ALL, &mut to.publish)),
+    ("lease", |to, value| value.time(&mut to.lease)),
+    ("response_timeout", |to, value| value.time(&mut to.rules.response_timeout)),
+    ("connect_timeout", |to, value| value.time(&mut to.connect_timeout)),
+    ("connect", |to, value| value.one_of(&CONNECT, &mut to.lazy)),
+    ("fence_ttl", |to, value| value.time(&mut to.fence_ttl)),
+    ("grant_lease", |to, value| value.time(&mut to.rules.grant_lease)),
+    ("handoff_budget", |to, value| value.time(&mut to.rules.handoff_budget)),
+    ("poll_interval", |to, value| value.time(&mut to.rules.poll_interval)),
+    ("yield_to_foreign", |to, value| value.switch(&mut to.rules.yield_to_foreign)),
+    ("replica_acks", |to, value| value.count(&mut to.rules.replica_acks)),
+    ("tracking", |to, value| value.switch(&mut to.rules.tracking)),
+    ("tls_ca", |to, value| value.file(&mut to.certificates.ca)),
+    ("tls_cert", |to, value| value.file(&mut to.certificates.client)),
+    ("tls_key", |to, value| value.file(&mut to.certificates.key)),
+    ("tls_name", |to, value| value.text(to.certificates.name.get_or_insert_default())),
+];
+
+const CONNECT: [(&str, bool); 2] = [("eager", false), ("lazy", true)];
+
+/// The value of an option as it is written. Each method sets it, or returns what to write.
+pub(super) struct OptionValue<'a> {
+    name: &'a str,
+    text: &'a str,
+}
+
+impl OptionValue<'_> {
+    #[expect(clippy::unnecessary_wraps, reason = "it is called as the methods that may fail")]
+    fn text<T: for<'a> From<&'a str>>(&self, to: &mut T) -> Result<()> {
+        *to = self.text.into();
+        Ok(())
+    }
+
+    fn time(&self, to: &mut Duration) -> Result<()> {
+        *to = duration::parse(self.text).map_err(|problem| config(self.name, problem))?;
+        Ok(())
+    }
+
+    fn count(&self, to: &mut u8) -> Result<()> {
+        let problem = "it is a number of replicas, from 0 to 255, as in `replica_acks=2`";
+        *to = self.text.parse().map_err(|_| config(self.name, problem))?;
+        Ok(())
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "it is called as the methods that may fail")]
+    fn file(&self, to: &mut Option<Pem>) -> Result<()> {
+        *to = Some(Pem::File(self.text.into()));
+        Ok(())
+    }
+
+    fn switch(&self, to: &mut bool) -> Result<()> {
+        *to = match self.text {
+            "on" => true,
+            "off" => false,
+            _ => return Err(config(self.name, "it is `on` or `off`")),
+        };
+        Ok(())
+    }
+
+    fn one_of<T: Copy>(&self, all: &[(&str, T)], to: &mut T) -> Result<()> {
+        let known = all.iter().find(|(known, _)| *known == self.text).ok_or_else(|| {
+            let allowed: Vec<_> = all.iter().map(|(known, _)| format!("`{known}`")).collect();
+            config(self.name, format!("this value is not known; allowed are {}", allowed.join(", ")))
+        });
+        *to = known?.1;
+        Ok(())
     }
 }
 
-/// Parses the value of an option with named values.
-fn one_of<T: Copy>(name: &str, value: &str, all: &[(&str, T)]) -> Result<T> {
-    all.iter().find(|(known, _)| *known == value).map(|(_, one)| *one).ok_or_else(|| {
-        let allowed: Vec<_> = all.iter().map(|(known, _)| format!("`{known}`")).collect();
-        config(name, format!("this value is not known; allowed are {}", allowed.join(", ")))
-    })
+/// Checks that each URL is refused, that the error names the part, and that it shows no `hunter2`.
+#[cfg(test)]
+pub(super) fn assert_refused(urls: &[(&str, &str)]) {
+    for (url, part) in urls {
+        let Err(error) = parse(url) else { panic!("{url} was taken") };
+        let text = format!("{error} {error:?}");
+        assert!(text.contains(part), "{url}: {text}");
+        assert!(!text.contains("hunter2"), "{url}: {text}");
+    }
 }
-
-/// The options of every URL.
-pub(super) const OPTIONS: [&str; 19] = [
-    "namespace",
-    "owner",
-    "layout",
-    "publish",
-    "lease",
-    "response_timeout",
-    "connect_timeout",
-    "connect",
-    "fence_ttl",
-    "grant_lease",
-    "handoff_budget",
-    "poll_interval",
-    "yield_to_foreign",
-    "replica_acks",
-    "tracking",
-    "tls_ca",
-    "tls_cert",
-    "tls_key",
-    "tls_name",
-];
 
 #[cfg(test)]
 mod tests {
@@ -532,7 +525,7 @@ mod tests {
 
     #[test]
     fn a_wrong_url_names_the_part_and_never_the_password() {
-        for (url, part) in [
+        assert_refused(&[
             ("127.0.0.1:6379", "scheme: it is missing"),
             ("", "scheme"),
             ("http://u:hunter2@host", "scheme"),
@@ -623,12 +616,7 @@ mod tests {
             ("redis://host?publish=hunter2", "`spublish`"),
             ("redis://host?io=hunter2", "leave it out"),
             ("memory://name#hunter2", "fragment"),
-        ] {
-            let Err(error) = parse(url) else { panic!("{url} was taken") };
-            let text = format!("{error} {error:?}");
-            assert!(text.contains(part), "{url}: {text}");
-            assert!(!text.contains("hunter2"), "{url}: {text}");
-        }
+        ]);
     }
 
     #[test]
@@ -661,7 +649,7 @@ mod tests {
         let text = include_str!("../docs/configuration.md");
         let options = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
         let options: Vec<_> = options.flat_map(|cell| cell.split(", ")).collect();
-        for option in OPTIONS {
+        for (option, _) in OPTIONS {
             assert!(options.contains(&&*format!("`{option}`")), "{option} is not in the guide");
         }
         for (scheme, _) in scheme::SCHEMES {

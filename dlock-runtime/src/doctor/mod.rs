@@ -24,7 +24,8 @@ mod replication;
 mod report;
 
 use crate::backend::redis;
-use crate::config::url::{ConnectSpec, Endpoint};
+use crate::config::endpoint::Endpoint;
+use crate::config::url::ConnectSpec;
 use crate::doctor::facts::Deployment;
 use crate::error::Result;
 use crate::manager::LockManager;

@@ -73,11 +73,7 @@ impl Engine {
 
     /// Waits until there is no activity, for at most `limit`.
     pub(super) async fn wait_for_calls(&self, limit: Duration) {
-        tokio::select! {
-            biased;
-            () = self.calls.drained() => {}
-            () = self.backend.sleep(limit) => {}
-        }
+        self.at_most(limit, self.calls.drained()).await;
     }
 }
 

@@ -465,12 +465,12 @@ impl Engine {
 
     async fn shut_down(&self, grace: Duration) {
         self.closed.store(true, Ordering::Release);
-        self.calls.close();
+        self.calls.closed.set();
         for key in self.keys() {
             self.with_key(&key, KeyState::close);
         }
         futures_util::future::join(self.wait_for_holders(grace), self.wait_for_calls(grace)).await;
-        self.calls.abort();
+        self.calls.aborted.set();
         for key in self.keys() {
             self.with_key(&key, |key_state, cx| key_state.mark_all_lost(LossCause::Shutdown, cx));
         }
@@ -489,21 +489,17 @@ impl Engine {
     /// clean it up leaves the lock held for a lease.
     async fn settle(&self) {
         self.backend.settle().await;
-        let rest = async {
+        self.at_most(WITHDRAW_REPEAT, async {
             for _ in 0..WITHDRAW_REPEAT.as_nanos().div_ceil(self.rules.response_timeout.as_nanos().max(1)) {
                 self.backend.settle().await; // ready immediately if nothing is left
             }
-        };
-        tokio::select! {
-            biased;
-            () = rest => {}
-            () = self.backend.sleep(WITHDRAW_REPEAT) => {}
-        }
+        })
+        .await;
     }
 
     /// Waits until no task holds a lock, for at most `limit`.
     async fn wait_for_holders(&self, limit: Duration) {
-        let all = async {
+        self.at_most(limit, async {
             loop {
                 let drained = self.drained.notified();
                 if self.holders.load(Ordering::Acquire) == 0 {
@@ -511,10 +507,15 @@ impl Engine {
                 }
                 drained.await;
             }
-        };
+        })
+        .await;
+    }
+
+    /// Waits for `future`, for at most `limit`.
+    async fn at_most(&self, limit: Duration, future: impl Future<Output = ()>) {
         tokio::select! {
             biased;
-            () = all => {}
+            () = future => {}
             () = self.backend.sleep(limit) => {}
         }
     }

@@ -91,7 +91,7 @@ impl RenewedLease {
         let loss = lock(&self.owner).loss_at(now);
         match loss {
             Some(cause) => Err(self.lost_error(cause)),
-            None if self.engine.calls.is_aborted() => Err(self.lost_error(LossCause::Shutdown)),
+            None if self.engine.calls.aborted.is_set() => Err(self.lost_error(LossCause::Shutdown)),
             None => Ok(()),
         }
     }
@@ -140,7 +140,7 @@ impl RenewedLease {
             let ends = lock(&self.owner).ends(); // a renewal moves it
             tokio::select! {
                 () = lost => {}
-                () = self.engine.calls.aborted() => {}
+                () = self.engine.calls.aborted.wait() => {}
                 () = self.sleep_until(ends) => {}
             }
         }

@@ -26,11 +26,37 @@ pub(crate) struct StoreCalls {
     /// The number of activities that a shutdown waits for.
     active: AtomicUsize,
     drained: Notify,
-    is_closed: AtomicBool,
-    closed: Notify,
-    is_aborted: AtomicBool,
-    aborted: Notify,
+    /// A shutdown has begun: all waiting ends.
+    pub(crate) closed: Signal,
+    /// The time of a shutdown is over: all activities end.
+    pub(crate) aborted: Signal,
     background: Mutex<BackgroundLoad>,
+}
+
+/// An event that happens at most once, and that tasks wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Signal {
+    is_set: AtomicBool,
+    changed: Notify,
+}
+
+impl Signal {
+    pub(super) fn set(&self) {
+        self.is_set.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    /// Waits until the event has happened.
+    pub(crate) async fn wait(&self) {
+        let changed = self.changed.notified();
+        if !self.is_set() {
+            changed.await;
+        }
+    }
 }
 
 /// The calls in the background that have no reply.
@@ -115,39 +141,6 @@ impl StoreCalls {
         let watch = lock(&self.watched).get(key).and_then(Weak::upgrade);
         if let Some(watch) = watch {
             watch.notify_one();
-        }
-    }
-
-    /// Ends all waiting: a shutdown begins.
-    pub(super) fn close(&self) {
-        self.is_closed.store(true, Ordering::Release);
-        self.closed.notify_waiters();
-    }
-
-    /// Waits until a shutdown begins.
-    pub(crate) async fn closed(&self) {
-        let closed = self.closed.notified();
-        if !self.is_closed.load(Ordering::Acquire) {
-            closed.await;
-        }
-    }
-
-    /// Ends all activities: the time of a shutdown is over.
-    pub(super) fn abort(&self) {
-        self.is_aborted.store(true, Ordering::Release);
-        self.aborted.notify_waiters();
-    }
-
-    /// Returns `true` if the time of a shutdown is over.
-    pub(crate) fn is_aborted(&self) -> bool {
-        self.is_aborted.load(Ordering::Acquire)
-    }
-
-    /// Waits until the time of a shutdown is over.
-    pub(crate) async fn aborted(&self) {
-        let aborted = self.aborted.notified();
-        if !self.is_aborted() {
-            aborted.await;
         }
     }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::backend::store_call::StoreOperation;
 use crate::clock::millis;
-use crate::config::config;
 use crate::engine::Engine;
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, Result};
@@ -247,19 +246,9 @@ fn undo(engine: &Arc<Engine>, record: &Name, operation: Arc<dyn StoreOperation>,
 ///
 /// # Errors
 ///
-/// [`Error::Config`] over a quorum; [`Error::Shutdown`]; [`Error::Unavailable`] in a forked
-/// process.
+/// As [`LockManager::check_records`].
 pub(super) fn check_manager(manager: &LockManager, key: &LockKey) -> Result<()> {
-    let engine = manager.engine();
-    engine.in_own_process(Some(key))?;
-    if engine.is_closed() {
-        return Err(Error::Shutdown { key: Some(key.clone()) });
-    }
-    if !engine.capabilities.store_calls {
-        let problem = "a quorum keeps no records of idempotent calls: use one server, Sentinel, or a cluster";
-        return Err(config("idempotent", problem));
-    }
-    Ok(())
+    manager.check_records(key, "idempotent", "idempotent calls")
 }
 
 /// Returns the name of a record, which no lock's key has.

@@ -1,8 +1,8 @@
 //! Child keys: the idempotency keys for the calls that a body makes.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest, Sha256};
+
+use crate::backend::store_call;
 
 /// Returns the child key of a step: the same for every attempt, process, and version.
 ///
@@ -20,10 +20,7 @@ pub(super) fn child_key(record: &str, step: &str) -> String {
 
 /// Returns the first 128 bits of a hash as hex digits.
 pub(super) fn hex(hash: &[u8]) -> String {
-    hash.iter().take(16).fold(String::with_capacity(32), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // writing to a string cannot fail
-        text
-    })
+    store_call::hex(hash.get(..16).unwrap_or(hash))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
+use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot, shown, text};
 use crate::error::LossCause;
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply, RecordSnapshot};
 use crate::protocol::idempotency::{
@@ -62,23 +62,23 @@ impl StoreOperation for RecordOperation {
         match &self.0 {
             IdempotencyEvent::Begin(call) => begin_arguments(call),
             IdempotencyEvent::Renew { token, lease, ttl } => {
-                vec![owned(token), owned(lease), owned(ttl)]
+                vec![shown(token), shown(lease), shown(ttl)]
             }
-            IdempotencyEvent::EndLease { token } => vec![owned(token)],
+            IdempotencyEvent::EndLease { token } => vec![shown(token)],
             IdempotencyEvent::StoreStep { token, name, result, ttl } => {
-                vec![owned(token), owned(ttl), text(name), Cow::Owned(step_to_bytes(result))]
+                vec![shown(token), shown(ttl), text(name), Cow::Owned(step_to_bytes(result))]
             }
             IdempotencyEvent::Complete { token, result, ttl } => {
                 let (kind, bytes) = result_arguments(result);
-                vec![owned(token), owned(ttl), kind, bytes]
+                vec![shown(token), shown(ttl), kind, bytes]
             }
             IdempotencyEvent::Forget { token, has_run, ttl } => {
-                vec![owned(token), owned(ttl), text(if *has_run { "1" } else { "0" })]
+                vec![shown(token), shown(ttl), text(if *has_run { "1" } else { "0" })]
             }
             IdempotencyEvent::Dequeue { waiter } => vec![text(waiter)],
             IdempotencyEvent::Resolve { result, ttl } => {
                 let (kind, bytes) = result_arguments(result);
-                vec![owned(ttl), kind, bytes]
+                vec![shown(ttl), kind, bytes]
             }
             IdempotencyEvent::Remove | IdempotencyEvent::Read => Vec::new(),
         }
@@ -117,9 +117,9 @@ fn begin_arguments(call: &BeginCall) -> Vec<Cow<'_, [u8]>> {
         CrashPolicy::Resume => "resume",
     };
     vec![
-        owned(&call.token),
-        owned(&call.lease),
-        owned(&call.ttl),
+        shown(&call.token),
+        shown(&call.lease),
+        shown(&call.ttl),
         text(on_crash),
         text(&call.identity.fingerprint),
         text(&call.previous_fingerprint),
@@ -127,14 +127,6 @@ fn begin_arguments(call: &BeginCall) -> Vec<Cow<'_, [u8]>> {
         text(&call.identity.version),
         text(call.waiter.as_deref().unwrap_or_default()),
     ]
-}
-
-fn owned(value: &impl ToString) -> Cow<'static, [u8]> {
-    Cow::Owned(value.to_string().into_bytes())
-}
-
-fn text(text: &str) -> Cow<'_, [u8]> {
-    Cow::Borrowed(text.as_bytes())
 }
 
 fn result_arguments(result: &StoredResult) -> (Cow<'_, [u8]>, Cow<'_, [u8]>) {

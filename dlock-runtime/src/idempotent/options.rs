@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::config::config;
 use crate::error::Result;
 use crate::idempotent::fingerprint::Fingerprints;
-use crate::options::checked_lease;
+use crate::options::{LONGEST_LEASE, checked_lease};
 use crate::protocol::idempotency::{CrashPolicy, LONGEST_RESULT};
 
 /// The reaction of a call to an attempt that crashed: its lease ended without a result.
@@ -88,7 +88,7 @@ impl Default for IdempotentOptions {
 impl IdempotentOptions {
     /// Checks the bounds, and returns the lease. `default` is the manager's lease.
     pub(super) fn checked_lease(&self, default: Duration) -> Result<Duration> {
-        if !(SHORTEST_TTL..=LONGEST_TTL).contains(&self.ttl) {
+        if !(SHORTEST_TTL..=LONGEST_LEASE).contains(&self.ttl) {
             return Err(config("ttl", "`ttl` of an idempotent call is not between 1 min and 365 days"));
         }
         match self.lease {
@@ -109,5 +109,3 @@ const DEFAULT_TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// A client that repeats a request does so within a minute, at least.
 const SHORTEST_TTL: Duration = Duration::from_secs(60);
-
-const LONGEST_TTL: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -10,9 +10,9 @@ use crate::clock::millis;
 use crate::config::config;
 use crate::error::{Error, Result};
 use crate::idempotent::Idempotent;
+use crate::idempotent::attempt::unexpected_reply;
 use crate::idempotent::begin::{check_manager, record_name};
 use crate::idempotent::operation::{RecordOperation, decode};
-use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply, RecordSnapshot};
 use crate::protocol::idempotency::{LONGEST_RESULT, StoredResult};
 
@@ -139,7 +139,7 @@ impl<P> Idempotent<P> {
             IdempotencyReply::Snapshot(snapshot) => {
                 Ok(snapshot.map(|snapshot| IdempotencyStatus::new(*snapshot)))
             }
-            reply => Err(self.unexpected(&reply)),
+            _ => Err(unexpected_reply().into_error(self.key.clone()?)),
         }
     }
 
@@ -192,7 +192,7 @@ impl<P> Idempotent<P> {
             IdempotencyReply::StillRunning => {
                 Err(Error::InProgress { key: self.key.clone()?, retry_after: None })
             }
-            reply => Err(self.unexpected(&reply)),
+            _ => Err(unexpected_reply().into_error(self.key.clone()?)),
         }
     }
 
@@ -204,16 +204,6 @@ impl<P> Idempotent<P> {
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(event));
         let reply = engine.call(&record_name(&key), &operation).await;
         let reply = reply.map_err(|failure| failure.into_failure().into_error(key.clone()))?;
-        decode(&reply).ok_or_else(|| {
-            Failure::new(FailureKind::Passing, "the server gave an unexpected reply").into_error(key)
-        })
-    }
-
-    fn unexpected(&self, _reply: &IdempotencyReply) -> Error {
-        match &self.key {
-            Ok(key) => Failure::new(FailureKind::Passing, "the server gave an unexpected reply")
-                .into_error(key.clone()),
-            Err(error) => error.clone(),
-        }
+        decode(&reply).ok_or_else(|| unexpected_reply().into_error(key))
     }
 }

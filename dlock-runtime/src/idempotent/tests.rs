@@ -279,7 +279,7 @@ async fn a_shutdown_before_the_first_poll_leaves_no_record() {
     let Begun::Started(execution) = begun else { panic!("{begun:?}") };
 
     let body = async {
-        manager.engine().calls.aborted().await;
+        manager.engine().calls.aborted.wait().await;
         execution.run(async |_| (Completion::NotStored, ())).await
     };
     let (ran, ()) = tokio::join!(body, manager.shutdown(Duration::ZERO));

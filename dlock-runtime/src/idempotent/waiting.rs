@@ -29,7 +29,7 @@ impl PendingCall {
         tokio::select! {
             biased;
             begun = waiting => begun,
-            () = engine.calls.closed() => Err(Error::Shutdown { key: Some(self.key.clone()) }),
+            () = engine.calls.closed.wait() => Err(Error::Shutdown { key: Some(self.key.clone()) }),
         }
     }
 

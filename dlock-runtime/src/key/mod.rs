@@ -59,6 +59,20 @@ impl LockKey {
         KeyBuilder::new("").text(key.as_ref()).build()
     }
 
+    /// Returns the key of a job or a leader, such as `job:report`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidKey`] if the name is empty or contains the [`MARKER`].
+    pub(crate) fn named(kind: &str, name: &str, namespace: &str) -> Result<Self, InvalidKey> {
+        let problem = match name {
+            "" => "is empty",
+            name if name.contains(MARKER) => "cannot contain `##`",
+            name => return format!("{kind}:{name}").into_lock_key(namespace),
+        };
+        Err(InvalidKey::new(name, format!("the name of a {kind} {problem}")))
+    }
+
     /// Returns the key with this displayed text, for operators who inspect and release locks.
     ///
     /// A long name is displayed cut, and a cut name is otherwise not a valid key.

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::guard::LockGuard;
-use crate::key::{LockKey, MARKER};
+use crate::key::LockKey;
 use crate::leader::elections::Election;
 use crate::lock::Lock;
 use crate::manager::LockManager;
@@ -86,20 +86,9 @@ impl LockManager {
     ///
     /// An invalid name is reported when it is used.
     pub fn leader(&self, name: &str) -> Leadership {
-        Leadership { manager: self.clone(), key: key_of(name, self.namespace()), lease: None }
+        let key = LockKey::named("leader", name, self.namespace()).map_err(Into::into);
+        Leadership { manager: self.clone(), key, lease: None }
     }
-}
-
-/// Returns the key of the lock that the leader of `name` holds.
-fn key_of(name: &str, namespace: &str) -> Result<LockKey> {
-    let wrong = |problem: &str| Error::InvalidKey { template: name.into(), problem: problem.into() };
-    if name.is_empty() {
-        return Err(wrong("the name of a leader is empty"));
-    }
-    if name.contains(MARKER) {
-        return Err(wrong("the name of a leader cannot contain `##`"));
-    }
-    crate::key::IntoLockKey::into_lock_key(format!("leader:{name}"), namespace).map_err(Into::into)
 }
 
 impl Leadership {

@@ -124,7 +124,7 @@ impl JobCall {
     fn tick_at(&self, now: u64, caught_up: Option<u64>) -> Result<Option<BeginKind>> {
         let calendar = self.schedule.checked()?;
         let Some(slot) = calendar.tick_at(now) else { return Ok(None) };
-        let early = |tick: u64| u64::try_from(calendar.early_of(tick).as_millis()).unwrap_or_default();
+        let early = |tick: u64| millis(calendar.early_of(tick));
         let from = slot - early(slot).min(slot);
         let until = calendar.next_after(slot).map_or(i64::MAX.unsigned_abs(), |next| next - early(next));
         let previous = slot.checked_sub(1).and_then(|before| calendar.last_before(before));

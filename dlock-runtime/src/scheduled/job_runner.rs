@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::clock::millis;
 use crate::error::{Error, Result};
 use crate::global::in_current_manager;
 use crate::protocol::job::begin::{BeginKind, CrashedRun, SkipReason};
@@ -105,8 +106,7 @@ impl JobRunner {
     fn not_ahead(&self, last_tick: u64) -> u64 {
         let now = self.now();
         let early = self.call.schedule.checked().map(|calendar| calendar.early_of(last_tick));
-        let early = u64::try_from(early.unwrap_or_default().as_millis()).unwrap_or_default();
-        if last_tick > now + early { now } else { last_tick }
+        if last_tick > now + millis(early.unwrap_or_default()) { now } else { last_tick }
     }
 
     fn last_tick_before_now(&self) -> u64 {
@@ -124,8 +124,7 @@ impl JobRunner {
     /// Returns the delay of a tick by `spread`, which is the same in all replicas, and at most
     /// `longest`.
     fn delay_of(&self, tick: u64, longest: Duration) -> u64 {
-        let spread = self.call.schedule.spread.min(longest);
-        let spread = u64::try_from(spread.as_millis()).unwrap_or_default();
+        let spread = millis(self.call.schedule.spread.min(longest));
         let seed = self.call.key.as_str().bytes().fold(tick, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
         });
@@ -138,7 +137,7 @@ impl JobRunner {
     }
 
     fn check_interval(&self) -> u64 {
-        u64::try_from(self.call.lease().as_millis()).unwrap_or(u64::MAX / 2)
+        millis(self.call.lease())
     }
 
     async fn sleep_until(&self, at: u64) {

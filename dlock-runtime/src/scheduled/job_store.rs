@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::backend::store_call::StoreOperation;
-use crate::config::config;
 use crate::error::{Error, Result};
-use crate::key::{IntoLockKey, LockKey, MARKER, Name};
+use crate::key::{LockKey, MARKER, Name};
 use crate::manager::LockManager;
 use crate::protocol::job::job_record::JobRecord;
 use crate::scheduled::operation::{JobAnswer, JobOperation, JobReply, JobRequest, decode};
@@ -17,20 +16,12 @@ pub(super) struct JobStore {
     key: Result<LockKey>,
 }
 
-fn key_of(name: &str, namespace: &str) -> Result<LockKey> {
-    let wrong = |problem: &str| Error::InvalidKey { template: name.into(), problem: problem.into() };
-    if name.is_empty() {
-        return Err(wrong("the name of a job is empty"));
-    }
-    if name.contains(MARKER) {
-        return Err(wrong("the name of a job cannot contain `##`"));
-    }
-    format!("job:{name}").into_lock_key(namespace).map_err(Into::into)
-}
-
 impl JobStore {
     pub(super) fn new(manager: &LockManager, name: &str) -> Self {
-        Self { manager: manager.clone(), key: key_of(name, manager.namespace()) }
+        Self {
+            manager: manager.clone(),
+            key: LockKey::named("job", name, manager.namespace()).map_err(Into::into),
+        }
     }
 
     pub(super) async fn read(&self) -> Result<Option<Box<JobRecord>>> {
@@ -66,15 +57,7 @@ impl JobStore {
     /// Returns the key, after checking that the manager can keep records.
     pub(super) fn checked_key(&self) -> Result<&LockKey> {
         let key = self.key.as_ref().map_err(Clone::clone)?;
-        let engine = self.manager.engine();
-        engine.in_own_process(Some(key))?;
-        if engine.is_closed() {
-            return Err(Error::Shutdown { key: Some(key.clone()) });
-        }
-        if !engine.capabilities.store_calls {
-            let problem = "a quorum keeps no records of jobs: use one server, Sentinel, or a cluster";
-            return Err(config("job", problem));
-        }
+        self.manager.check_records(key, "job", "jobs")?;
         Ok(key)
     }
 }

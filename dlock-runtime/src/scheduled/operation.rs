@@ -12,7 +12,7 @@
 use std::any::Any;
 use std::borrow::Cow;
 
-use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
+use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot, shown, text};
 use crate::error::LossCause;
 use crate::protocol::command::ScriptReply;
 use crate::protocol::job::begin::{
@@ -191,14 +191,6 @@ fn finish_arguments(end: &FinishRequest) -> [Cow<'_, [u8]>; 5] {
     let (counted, missed) =
         end.missed.map_or((text(""), text("0")), |(counted, missed)| (shown(&counted), shown(&missed)));
     [shown(&end.owner), text(record_fields::result_code(end.result)), text(&end.error), counted, missed]
-}
-
-fn text(text: &str) -> Cow<'_, [u8]> {
-    Cow::Borrowed(text.as_bytes())
-}
-
-fn shown(value: &impl ToString) -> Cow<'static, [u8]> {
-    Cow::Owned(value.to_string().into_bytes())
 }
 
 /// Writes a reply as the script does.

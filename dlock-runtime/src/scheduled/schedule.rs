@@ -6,7 +6,7 @@ use dlock_calendar::{Calendar, CalendarError};
 
 use crate::config::config;
 use crate::error::{Error, Result};
-use crate::options::checked_lease;
+use crate::options::{LONGEST_LEASE, checked_lease};
 use crate::protocol::job::begin::{CrashedRun, Overlap};
 use crate::scheduled::catch_up::CatchUp;
 
@@ -203,7 +203,7 @@ impl Schedule {
             checked_lease(max_hold)
                 .map_err(|_| config("max_hold", "it is not between 100 ms and 365 days"))?;
         }
-        if self.min_hold > LONGEST_HOLD {
+        if self.min_hold > LONGEST_LEASE {
             return Err(config("min_hold", "it is longer than 365 days"));
         }
         self.catch_up.check(None)?;
@@ -252,9 +252,6 @@ impl Schedule {
         }
     }
 }
-
-/// The longest `min_hold`, as for locks: 365 days.
-const LONGEST_HOLD: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 fn to_error(error: CalendarError) -> Error {
     config(error.part, error.problem)

@@ -26,7 +26,8 @@ pub use replica::Replica;
 
 use crate::backend::memory::MemoryStore;
 use crate::config::Settings;
-use crate::config::url::{self, Endpoint};
+use crate::config::endpoint::Endpoint;
+use crate::config::url;
 use crate::global::with_manager;
 use crate::guard::LockGuard;
 #[cfg(feature = "idempotent")]
@@ -93,18 +94,7 @@ impl TestLocks {
         let (name, settings) =
             match url::parse(url).and_then(|target| Ok((target.place, target.settings.checked()?))) {
                 Ok((Endpoint::Memory { name }, settings)) => (name, settings),
-                Ok((Endpoint::Redis(server), _)) => {
-                    panic!("the test kit supports only `memory://`, not a server ({server})")
-                }
-                Ok((Endpoint::Quorum(voters), _)) => {
-                    panic!("the test kit supports only `memory://`, not a server ({voters})")
-                }
-                Ok((Endpoint::Sentinel(watched), _)) => {
-                    panic!("the test kit supports only `memory://`, not a server ({watched})")
-                }
-                Ok((Endpoint::Cluster(seeds), _)) => {
-                    panic!("the test kit supports only `memory://`, not a server ({seeds})")
-                }
+                Ok((place, _)) => panic!("the test kit supports only `memory://`, not a server ({place})"),
                 Err(error) => panic!("{error}"),
             };
         let world = MemoryStore::of_name(name.as_deref());

@@ -55,6 +55,7 @@ use crate::backend::redis::driver::Driver;
 use crate::backend::redis::encoding::LockEncoding;
 use crate::backend::redis::encoding::plain::PlainEncoding;
 use crate::backend::redis::node::Node;
+use crate::backend::redis::owner_lookup::OwnerLookup;
 use crate::backend::redis::reply_sink::EngineSink;
 use crate::backend::redis::topology::Topology;
 use crate::backend::redis::topology::cluster::Cluster;
@@ -64,7 +65,9 @@ use crate::backend::redis::topology::sentinel::Sentinels;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 #[cfg(feature = "tls")]
 use crate::backend::redis::transport::tls;
-use crate::backend::{Backend, BackendEvents, Capabilities, EventReceiver, ReleaseNotice, Request};
+use crate::backend::{
+    Backend, BackendEvents, Capabilities, EventReceiver, OwnerSource, ReleaseNotice, Request,
+};
 use crate::config::Settings;
 use crate::config::cluster::ClusterEndpoint;
 use crate::config::node_spec::NodeSpec;
@@ -248,6 +251,14 @@ impl Backend for Redis {
 
     fn use_namespace(&self, namespace: &str) {
         self.shared.namespaces.add(namespace);
+    }
+
+    fn owner_of(&self, manager: ProcessId, namespace: &str) -> OwnerSource {
+        if !self.capabilities.store_calls {
+            return OwnerSource::Unknown;
+        }
+        let lookup = Arc::new(OwnerLookup::new(manager, namespace));
+        OwnerSource::Server(Arc::clone(&lookup) as _, Box::new(move |reply| lookup.owner_in(reply)))
     }
 
     fn due_earlier(&self, due: BootInstant) {
