@@ -45,7 +45,8 @@ header() {
 
 # Prints the errors of the patches, without building anything.
 check() {
-    local patch name word number wrong=0 count=0 rules
+    local patch name word number wrong=0 count=0 rules manifests
+    mapfile -t manifests < <(git ls-files '*Cargo.toml')
     complain() { echo "seeded bugs: $name: $1"; wrong=$((wrong + 1)); }
     for patch in "$bugs"/*.patch; do
         name=$(basename "$patch" .patch)
@@ -54,6 +55,9 @@ check() {
             [ "$(header "$name" "$word" | grep -c .)" -eq 1 ] || complain "the header must have exactly one line \`$word:\`"
         done
         [[ "$(header "$name" Test)" == *"-p "* ]] || complain "the line \`Test:\` must name a package with -p"
+        for word in $(header "$name" Test | grep -oE -- '--test [^ ]+' | cut -d' ' -f2); do
+            grep -qx "name = \"$word\"" "${manifests[@]}" || complain "there is no test target \`$word\`"
+        done
         if sed -n 's/^+++ b\///p' "$patch" | grep -qvE '^(dlock-runtime|dlock-macros|dlock-cli)/src/'; then
             complain "the patch changes code that is not shipped"
         fi

@@ -69,7 +69,7 @@ fn shown(key: &LockKey, status: &IdempotencyStatus) -> String {
     let mut line = |name: &str, value: &str| _ = writeln!(text, "  {name}: {value}"); // to a string
     line("attempt", &status.attempt().to_string());
     if let Some(holder) = status.holder() {
-        line("manager", holder);
+        line("manager", &holder.escape_debug().to_string());
     }
     if !status.function().is_empty() {
         line("function", &status.function().escape_debug().to_string());

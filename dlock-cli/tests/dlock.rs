@@ -221,6 +221,62 @@ async fn a_crashed_call_is_shown_resolved_and_forgotten() {
     assert_eq!(of_key(&["idem", "get"]).0, 1);
 }
 
+/// Texts in records that other clients have written, and how they are printed.
+const HOSTILE: [(&str, &str); 4] = [
+    ("\u{1b}[31mred", r"\u{1b}[31mred"),
+    ("\u{202e}7:redro", r"\u{202e}7:redro"),
+    ("a\u{2028}b\nc", r"a\u{2028}b\nc"),
+    ("a\u{9b}2Jb\u{200b}", r"a\u{9b}2Jb\u{200b}"),
+];
+
+#[tokio::test]
+async fn control_characters_of_records_are_printed_escaped() {
+    let server = RedisServer::start();
+    server.allow(dlock_tests::acl::documented_besides(dlock_tests::acl::WITH_RECORDS));
+    let url = patient(&server);
+    let manager = LockManager::connect(&url).await.expect("the server takes managers");
+    let call = manager.idempotent("charge:7");
+    call.run(async |_| Ok::<_, dlock_runtime::Error>(1)).await.expect("it runs");
+    let [record] = <[String; 1]>::try_from(server.call(&["KEYS", "*##*"]).texts()).expect("one record");
+    for (text, shown) in HOSTILE {
+        for field in ["o", "fn", "x:step", "r"] {
+            let field = if field == "x:step" { format!("x:{text}") } else { field.to_owned() };
+            server.call(&["HSET", &record, &field, text]);
+            let (code, printed) = dlock(&["idem", "get", &url, "charge:7"]);
+
+            // Twelve bytes of an owner are shown, so the end of the text can be missing.
+            let shown = if field == "o" { &shown[..4] } else { shown };
+            assert!(code == 0 && printed.contains(shown), "{field}: {printed}");
+            let is_raw = |c: char| c != '\n' && text.contains(c) && !c.is_ascii_graphic();
+            assert!(!printed.contains(is_raw), "{field}: {printed:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn control_characters_of_jobs_are_printed_escaped() {
+    let server = RedisServer::start();
+    server.allow(dlock_tests::acl::documented_besides(dlock_tests::acl::WITH_JOBS));
+    let url = patient(&server);
+    let manager = LockManager::connect(&url).await.expect("the server takes managers");
+    let daily = dlock_runtime::scheduled::Schedule::cron("0 2 * * *").expect("valid");
+    let ran = manager.job("nightly").run(&daily, async |_| Ok::<_, dlock_runtime::Error>(())).await;
+    ran.expect("the server answers").expect("the tick is due");
+    let [record] = <[String; 1]>::try_from(server.call(&["KEYS", "*##job"]).texts()).expect("one record");
+    let token = server.call(&["HGET", &record, "en"]).text().expect("a run has ended").to_owned();
+    for (text, shown) in HOSTILE {
+        let past = format!("1|0|1|2|F|{text}|{text}");
+        let active = ["o", &token, "rs", "1", "st", "1", "le", "9000000000000", "nd", text];
+        server.call(&[&["HSET", &record, "sp", text, "h0", &past][..], &active].concat());
+        let (code, printed) = dlock(&["jobs", "get", &url, "nightly"]);
+
+        assert_eq!(code, 0, "{printed}");
+        assert_eq!(printed.matches(shown).count(), 4, "schedule, manager, and past run: {printed}");
+        let is_raw = |c: char| c != '\n' && text.contains(c) && !c.is_ascii_graphic();
+        assert!(!printed.contains(is_raw), "{printed:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_job_is_shown_paused_and_requested() {
     let server = RedisServer::start();

@@ -65,6 +65,15 @@ mod tests {
         assert_listed("stored result of an idempotent call", &result);
         let names = format!("{MAX_STEPS}, names of {LONGEST_STEP_NAME} bytes, stored results of {steps}");
         assert_listed("steps of an idempotent call", &names);
+        let records = include_str!("idempotent/scripts/lib.lua");
+        assert!(records.contains("LARGEST, LONGEST_QUEUE = 128, 4000000, 5120"));
+        assert_eq!(MAX_WAITING_PROCESSES * 40, 5_120);
+        assert_listed(
+            "record of an idempotent call",
+            "128 fields and 4,000,000 bytes; numbers below 2⁵³ - 1",
+        );
+        assert!(include_str!("scheduled/job.lua").contains("MOST_FIELDS, LARGEST = 128, 262144"));
+        assert_listed("record of a job", "128 fields and 256 KiB");
         assert_listed("fencing token", "2⁵³ - 1; with `layout=redisson` 2⁶³ - 1");
         assert_eq!((LAST_FENCE, LAST_FENCE_OF_REDISSON), (9_007_199_254_740_991, 9_223_372_036_854_775_807));
     }

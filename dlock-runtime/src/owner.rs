@@ -38,8 +38,8 @@ pub(crate) fn problem(text: &str) -> Option<&'static str> {
     (text.len() > LONGEST).then_some("it is longer than 64 bytes: write a shorter name, such as `web-1`")
 }
 
-/// The length of an owner, in bytes.
-const LONGEST: usize = 64;
+/// The maximum length of an owner, in bytes.
+pub(crate) const LONGEST: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -12,19 +12,27 @@ use dlock_runtime::scheduled::{CatchUp, CrashedRun, Jobs, Schedule, Tick};
 use dlock_runtime::{Error, Lock, LockGuard, LockManager, Term};
 use dlock_tests::Moment;
 use dlock_tests::worker::{fail, millis, obey_commands, say, say_at};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     let url = std::env::args().nth(1).expect("the first argument is the URL");
     let manager = LockManager::connect(&url).await.expect("the server takes managers");
+    let mut terminated = signal(SignalKind::terminate()).expect("a handler can be installed");
     let worker = Arc::new(Worker { manager, held: Mutex::default(), bodies: Mutex::default() });
 
-    obey_commands(|line| {
+    let commands = obey_commands(|line| {
         let worker = Arc::clone(&worker);
         async move { worker.obey(&line).await }
-    })
-    .await;
+    });
+    tokio::select! {
+        () = commands => {}
+        _ = terminated.recv() => {
+            worker.manager.shutdown(GRACE).await;
+            say("shutdown", "-", "");
+        }
+    }
 }
 
 struct Worker {
@@ -254,5 +262,8 @@ fn tell(event: &str, key: &str, outcome: Result<String, Error>) {
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// How long a shutdown after SIGTERM waits for bodies.
+const GRACE: Duration = Duration::from_secs(5);
 
 const TICK: Duration = Duration::from_millis(5);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::{Error, KeyBuilder, LockManager};
-use dlock_tests::resp::Reply;
+use dlock_tests::resp::{Client, Reply};
 use dlock_tests::world::FOREIGN;
 use dlock_tests::{RedisServer, within};
 
@@ -203,6 +203,36 @@ async fn inspect_without_the_permission_shows_the_holder_without_its_owner() {
     assert_eq!((seen.holder(), seen.owner()), (Some(&*holder.id()), None));
     assert_eq!(own.owner(), Some(holder.owner()));
     assert!(names_of_connections(&server).is_empty());
+}
+
+/// Another client subscribes to channels that begin like the one with the owner. A reply with such
+/// a name would be longer than any reply of a lock.
+#[tokio::test]
+async fn long_channels_of_other_clients_hide_no_owner() {
+    let server = RedisServer::start();
+    let holder = LockManager::builder(&server.url()).owner("web-1").connect().await.expect("it connects");
+    let onlooker = LockManager::builder(&server.url()).owner("web-2").connect().await.expect("it connects");
+    let _guard = holder.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let channels = server.call(&["PUBSUB", "CHANNELS", "dlock:grant:*:web-1"]).texts();
+    let [channel] = <[String; 1]>::try_from(channels).expect("the channel of the owner");
+    let mut other = Client::connect(server.port(), SOON).expect("the server listens");
+    for number in 0..60 {
+        let long = format!("{channel}{number}{}", "x".repeat(100_000));
+        other.call(&["SUBSCRIBE", &long]).expect("it is subscribed");
+    }
+    let connections = || -> Vec<String> {
+        let list = server.call(&["CLIENT", "LIST"]);
+        let lines = list.text().expect("text").lines().filter(|line| line.contains("name=web-2 "));
+        lines.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
+    };
+    let before = connections();
+
+    for _ in 0..5 {
+        let seen = onlooker.inspect("order:7").await.expect("it replies").expect("it is held");
+        assert_eq!((seen.holder(), seen.owner()), (Some(&*holder.id()), Some("web-1")));
+    }
+
+    assert_eq!(connections(), before, "a connection was closed");
 }
 
 #[tokio::test]

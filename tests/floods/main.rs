@@ -7,6 +7,7 @@
 
 mod commands;
 mod messages;
+mod records;
 mod topology;
 
 use std::collections::HashMap;

@@ -8,7 +8,7 @@ use dlock_tests::{Answer, within};
 
 use super::{LONG, alone, assert_bounded, connect, server};
 
-const DESCRIPTIONS: [(&str, &str); 5] = [
+pub(super) const DESCRIPTIONS: [(&str, &str); 5] = [
     ("$536870911\r\n", "a"),
     ("+", "a"),
     ("", "*1\r\n"),
@@ -16,10 +16,10 @@ const DESCRIPTIONS: [(&str, &str); 5] = [
     ("*1000\r\n", "*100\r\n"),
 ];
 
-const WORDS: [&str; 3] = ["a reply of more than", "sent a reply with more than", "sent bytes that are not"];
+const REASONS: [&str; 3] = ["a reply of more than", "sent a reply with more than", "sent bytes that are not"];
 
-fn has_the_reason(text: &str) -> bool {
-    WORDS.iter().any(|words| text.contains(words))
+pub(super) fn has_the_reason(text: &str) -> bool {
+    REASONS.iter().any(|words| text.contains(words))
 }
 
 #[tokio::test]

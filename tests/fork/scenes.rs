@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use dlock_runtime::scheduled::Schedule;
 use dlock_runtime::{Error, LockGuard, LockManager, LossCause, OnLost, distributed_lock, with_manager};
 use dlock_test_fork::{Child, fork, split};
+use dlock_tests::acl::{WITH_JOBS, WITH_RECORDS, documented_besides};
 use dlock_tests::{QuorumFleet, RedisServer, within};
 use futures_util::task::noop_waker;
 use rustix::fs::{FlockOperation, flock};
@@ -27,6 +29,9 @@ const SOON: Duration = Duration::from_secs(10);
 
 /// Renewed three times per second.
 const LEASE: Duration = Duration::from_secs(1);
+
+/// A lease whose end a test waits for.
+const SHORT_LEASE: Duration = Duration::from_millis(500);
 
 const REASON: &str = "this process was forked after the lock manager had connected; connect after the fork";
 
@@ -51,7 +56,7 @@ fn urls(server: &RedisServer) -> Vec<String> {
     urls.into_iter().chain(["memory://".to_owned()]).collect()
 }
 
-fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(&noop_waker()))
 }
 
@@ -78,6 +83,25 @@ async fn annotated() -> Result<(), Error> {
     panic!("a body starts")
 }
 
+/// Checks that every request about a record or a leader is rejected.
+async fn refuses_records_and_leaders(locks: &LockManager) {
+    let (call, job, leader) = (locks.idempotent("charge:7"), locks.job("report"), locks.leader("indexer"));
+    refused("an idempotent call", call.run(async |_| -> Result<(), Error> { panic!("a body starts") })).await;
+    let waiting = call.clone().wait(SOON);
+    refused("a waiting one", waiting.run(async |_| -> Result<(), Error> { panic!("a body starts") })).await;
+    refused("status", call.status()).await;
+    refused("forget", call.forget()).await;
+    refused("resolve", call.resolve(&7)).await;
+    let schedule = Schedule::every(SOON).expect("a valid period");
+    refused("a job", job.run(&schedule, async |_| -> Result<(), Error> { panic!("a body starts") })).await;
+    refused("the status of a job", job.status()).await;
+    refused("pause", job.pause()).await;
+    refused("a leader", leader.lead(async |_| panic!("a body starts"))).await;
+    refused("resign", leader.resign()).await;
+    refused("a watch", leader.watch().next()).await;
+    assert!(!leader.is_leader() && locks.pending_results() == 0);
+}
+
 /// Checks that every kind of request is rejected.
 async fn refuses_everything(locks: &LockManager, held: &LockGuard) {
     let lock = locks.lock("order:7").wait(Duration::from_secs(20));
@@ -90,6 +114,7 @@ async fn refuses_everything(locks: &LockManager, held: &LockGuard) {
     refused("inspect", locks.inspect("order:7")).await;
     refused("force_release", locks.force_release("order:7")).await;
     refused("ready", locks.ready()).await;
+    refuses_records_and_leaders(locks).await;
     refused("check", async { held.check() }).await;
     refused("extend", held.extend(LEASE)).await;
     refused("fencing_token", held.fencing_token()).await;
@@ -222,7 +247,11 @@ fn a_child_that_exits_keeps_parent_connections() {
 }
 
 /// Polls a future until `waits` returns `true`.
-fn poll_until_it_waits<F: Future>(runtime: &Runtime, mut future: Pin<&mut F>, waits: impl Fn() -> bool) {
+fn poll_until_it_waits<F: Future + ?Sized>(
+    runtime: &Runtime,
+    mut future: Pin<&mut F>,
+    waits: impl Fn() -> bool,
+) {
     let since = Instant::now();
     while !waits() {
         assert!(since.elapsed() < SOON, "it does not wait");
@@ -310,6 +339,93 @@ fn a_body_running_at_the_fork_continues_only_in_the_parent() {
                 within(SOON, "the body", call.take().expect("it runs here")).await.expect("it has its lock");
                 let next = locks.lock("order:1").wait(SOON).acquire().await.expect("it was released");
                 next.release().await.expect("it is held");
+            });
+        }
+    }
+}
+
+type Call<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
+
+/// Starts a call with a record, or a leader, whose body waits in `step`.
+fn with_record<'a>(kind: &str, locks: &'a LockManager, step: impl Fn() -> Poll<()> + Copy + 'a) -> Call<'a> {
+    let body = move || std::future::poll_fn(move |_| step());
+    let name = "the same name";
+    match kind {
+        "idempotent" => Box::pin(async move {
+            let call = locks.idempotent(name).lease(SHORT_LEASE);
+            let ran = call.run_attached(async |_| {
+                body().await;
+                Ok::<_, Error>(7)
+            });
+            ran.await.map(drop)
+        }),
+        "job" => Box::pin(async move {
+            let schedule =
+                Schedule::every(Duration::from_secs(3_600)).expect("a valid period").lease(SHORT_LEASE);
+            let job = locks.job(name);
+            let ran = job.run(&schedule, async |_| {
+                body().await;
+                Ok::<_, Error>(())
+            });
+            ran.await.map(|ran| ran.expect("its tick is due"))
+        }),
+        _ => {
+            Box::pin(async move { locks.leader(name).lease(SHORT_LEASE).lead(async |_| body().await).await })
+        }
+    }
+}
+
+#[test]
+fn a_body_with_a_record_continues_only_in_the_parent() {
+    let server = RedisServer::start();
+    server.allow(documented_besides(WITH_RECORDS));
+    server.allow(documented_besides(WITH_JOBS));
+    for url in [server.url(), "memory://".to_owned()] {
+        for kind in ["idempotent", "job", "leader"] {
+            let runtime = runtime();
+            let locks = connect(&runtime, &url);
+            let (polled, go_on) = (AtomicU32::new(0), AtomicBool::new(false));
+            let step = || {
+                polled.fetch_add(1, Ordering::SeqCst);
+                if go_on.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+            };
+            let mut call = Some(with_record(kind, &locks, &step));
+            poll_until_it_waits(&runtime, call.as_mut().expect("it is there").as_mut(), || {
+                polled.load(Ordering::SeqCst) > 0
+            });
+            let before = polled.load(Ordering::SeqCst);
+
+            let child = fork(|| {
+                let runtime = self::runtime();
+                go_on.store(true, Ordering::SeqCst);
+                let mut call = call.take().expect("it is inherited");
+                let ended = runtime.block_on(async { tokio::time::timeout(SOON, call.as_mut()).await });
+                let refused = ended.unwrap_or_else(|_| panic!("it does not end"));
+                assert!(
+                    matches!(refused, Err(Error::Unavailable { .. } | Error::Lost { .. })),
+                    "{refused:?}"
+                );
+                assert_eq!(polled.load(Ordering::SeqCst), before, "the body is polled");
+                drop(call);
+                "ok".to_owned()
+            });
+
+            assert_ok(child, &format!("{url}, {kind}"));
+            let mut call = call.take().expect("it runs here");
+            runtime.block_on(async {
+                if url.starts_with("redis") {
+                    // Longer than the lease: the child has not ended it, and this process renews it.
+                    let ended = tokio::time::timeout(SHORT_LEASE * 3 / 2, call.as_mut()).await;
+                    assert!(ended.is_err(), "{kind}: {ended:?}");
+                }
+                go_on.store(true, Ordering::SeqCst);
+                let shutdown = async {
+                    if kind == "leader" {
+                        locks.shutdown(SOON).await; // a leader leads until then
+                    }
+                };
+                let (ended, ()) = within(SOON, "the body", async { tokio::join!(call, shutdown) }).await;
+                ended.unwrap_or_else(|error| panic!("{url}, {kind}: {error}"));
             });
         }
     }
@@ -436,6 +552,7 @@ fn a_child_is_rejected_whatever_mutexes_other_threads_held() {
                             .await
                             .expect("the lock is granted");
                         drop(LockManager::connect("memory://busy").await);
+                        assert!(!locks.leader("indexer").is_leader());
                     }
                 })
             })
@@ -449,6 +566,7 @@ fn a_child_is_rejected_whatever_mutexes_other_threads_held() {
                     }
                     refused("check", async { held.as_ref().expect("it is inherited").check() }).await;
                     refused("inspect", locks.inspect("hot:1")).await;
+                    refuses_records_and_leaders(&locks).await;
                     let own = LockManager::connect("memory://busy").await.expect("no server is needed");
                     own.lock("hot:0")
                         .acquire()

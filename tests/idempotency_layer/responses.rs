@@ -17,7 +17,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::Notify;
 
-use crate::shop::{Counters, Shop, answer, counted, post_body};
+use crate::shop::{Counters, Shop, ShopLayer, answer, counted, post_body};
 
 async fn with_headers(State(counters): State<Counters>) -> Response {
     let run = counters.run();
@@ -116,17 +116,25 @@ async fn a_response_over_the_limit_is_sent_and_never_repeated() {
 #[tokio::test]
 async fn a_large_response_within_the_limit_is_replayed() {
     let redis = RedisServer::start();
-    for url in [World::in_memory().url(), &redis.url()] {
-        let handler = async |State(counters): State<Counters>| {
-            counters.run();
-            vec![b'x'; 256 * 1024]
-        };
-        let shop = Shop::with_handler(url, post(handler), |layer| layer).await;
+    for (size, limit) in [(256 << 10, None), (3 << 20, Some(usize::MAX))] {
+        for url in [World::in_memory().url(), &redis.url()] {
+            let handler = async move |State(counters): State<Counters>| {
+                counters.run();
+                vec![b'x'; size]
+            };
+            let of_limit = |layer: ShopLayer| match limit {
+                Some(limit) => layer.max_response(limit),
+                None => layer,
+            };
+            let shop = Shop::with_handler(url, post(handler), of_limit).await;
+            let key = format!("k-{size}");
 
-        let first = shop.send(post_body("k", "")).await;
-        let again = shop.send(post_body("k", "")).await;
+            let first = shop.send(post_body(&key, "")).await;
+            let again = shop.send(post_body(&key, "")).await;
 
-        assert!(again.is_replayed() && again.body == first.body, "{url}");
+            assert!(again.is_replayed() && again.body == first.body, "{url}: {size}");
+            assert_eq!((first.body.len(), shop.counters.runs()), (size, 1), "{url}");
+        }
     }
 }
 

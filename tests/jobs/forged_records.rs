@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock_runtime::{Error, LockManager, LossCause};
+use dlock_runtime::{Error, LockManager, LossCause, scheduled};
 use dlock_tests::within;
 
 use super::rules::record_of;
@@ -96,4 +96,88 @@ async fn a_record_that_is_no_record_starts_no_body() {
         assert!(job.history(9).await.is_err(), "{change:?}");
     }
     assert_eq!(bodies.load(Ordering::Relaxed), 0);
+}
+
+/// Values that no script writes into a number of a record. The fencing token must rise, and a number
+/// of this size does not.
+#[tokio::test]
+async fn a_record_with_a_forged_number_starts_no_body() {
+    let server = redis();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let (job, schedule) = (manager.job("report"), every(Duration::from_secs(1)));
+    let values = ["", "x", "-1", "1.5", "0x10", " 7", "inf", "nan", "1e308", "9007199254740991"];
+    for field in ["fe", "s", "sk", "co", "k", "cr", "hn", "rr"] {
+        for value in values {
+            job.run(&schedule, async |_| Ok::<_, Error>(())).await.expect("the record is valid");
+            let record = record_of(&server);
+            server.call(&["HSET", &record, field, value]);
+            let bodies = AtomicU64::new(0);
+            let body = async |_| {
+                bodies.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Error>(())
+            };
+
+            let refused = job.run(&schedule, body).await;
+
+            assert!(matches!(refused, Err(Error::WrongKind { .. })), "{field}={value}: {refused:?}");
+            assert!(matches!(job.status().await, Err(Error::WrongKind { .. })), "{field}={value}");
+            assert!(matches!(job.run_now().await, Err(Error::WrongKind { .. })), "{field}={value}");
+            assert_eq!(bodies.load(Ordering::Relaxed), 0, "{field}={value}");
+            assert_eq!(server.call(&["HGET", &record, field]).text(), Some(value), "it is left as it is");
+            server.call(&["DEL", &record]);
+        }
+    }
+}
+
+#[scheduled(name = "report", every = "1h", guard = lease, manager = locks)]
+async fn fenced(locks: LockManager) -> Result<Option<u64>, Error> {
+    Ok(Some(lease.fencing_token().get()))
+}
+
+/// Tokens follow the server's clock. The last one below the limit is issued once.
+#[tokio::test]
+async fn fencing_tokens_of_a_job_rise_up_to_the_last() {
+    let server = redis();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let next = async || {
+        let token = fenced(manager.clone()).await.map(|token| token.expect("the tick is due"));
+        server.call(&["HDEL", &record_of(&server), "s", "t"]); // the tick is due again
+        token
+    };
+
+    let mut last = 0;
+    for _ in 0..5 {
+        let token = next().await.expect("the record is valid");
+        assert!(token > last, "{token} after {last}");
+        last = token;
+    }
+    server.call(&["HSET", &record_of(&server), "fe", &(last + 60_000_000).to_string()]);
+    assert_eq!(next().await.ok(), Some(last + 60_000_001), "the clock is behind the last token");
+    server.call(&["HSET", &record_of(&server), "fe", "9007199254740989"]);
+    assert_eq!(next().await.ok(), Some(9_007_199_254_740_990));
+    assert_eq!(next().await.ok(), Some(9_007_199_254_740_991));
+    for _ in 0..2 {
+        let spent = next().await;
+        assert!(matches!(spent, Err(Error::WrongKind { .. })), "{spent:?}");
+    }
+}
+
+/// A record below the limit of its size, whose reply is larger than those of locks.
+#[tokio::test]
+async fn a_large_record_disturbs_no_lock() {
+    let server = redis();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let held = manager.lock("order:7").lease(LONG).acquire().await.expect("it is free");
+    assert!(run(&manager, "report", &every(LONG_PERIOD)).await.is_some());
+    let record = record_of(&server);
+    for size in [60_000, 70_000, 200_000, 250_000] {
+        server.call(&["HSET", &record, "zz", &"x".repeat(size)]);
+
+        let shown = manager.job("report").status().await;
+        assert!(matches!(shown, Ok(Some(_)) | Err(Error::WrongKind { .. })), "{size}: {shown:?}");
+        held.extend(LONG).await.expect("it is held");
+    }
+    let unreadable = "redis.call('HSET', KEYS[1], 'zz', '\\255\\254')";
+    server.call(&["EVAL", unreadable, "1", &record]);
+    assert!(matches!(manager.job("report").status().await, Err(Error::WrongKind { .. })));
 }

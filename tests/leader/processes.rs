@@ -120,3 +120,39 @@ async fn a_shutdown_hands_over_within_ten_milliseconds() {
     println!("leader: {} hand-overs, median {median:?}, max {:?}", took.len(), took[took.len() - 1]);
     assert!(median < Duration::from_millis(10), "{took:?}");
 }
+
+/// A rolling deployment: each process gets SIGTERM, and shuts its manager down.
+#[tokio::test]
+async fn a_leader_that_gets_sigterm_hands_over_and_ends() {
+    let server = RedisServer::start();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let lead = "lead indexer 10000";
+    let mut leader = Worker::spawn(WORKER, &[server.url()]).await;
+    leader.send(lead);
+    let mut last = leader.event("leading", "indexer").await;
+    let mut took = Vec::new();
+
+    for _ in 0..terms_of_a_run(5) {
+        let mut next = Worker::spawn(WORKER, &[server.url()]).await;
+        next.send(lead);
+        until_a_candidate_waits(&manager).await;
+        let terminated = Moment::now();
+        leader.terminate();
+        let leads = next.event("leading", "indexer").await;
+        took.push(leads.at.since(terminated));
+
+        let last_poll: u64 = leader.event("deposed", "indexer").await.detail.parse().expect("a time");
+        leader.event("left", "indexer").await;
+        leader.event("shutdown", "-").await;
+        until("the process ends", async || leader.has_ended()).await;
+        assert!(last_poll <= leads.at.nanos(), "two leaders");
+        let number = |event: &WorkerEvent| event.detail.parse::<u64>().expect("a number");
+        assert!(number(&leads) > number(&last), "{leads:?} after {last:?}");
+        (leader, last) = (next, leads);
+    }
+
+    took.sort();
+    println!("leader: {} hand-overs after SIGTERM, median {:?}", took.len(), took[took.len() / 2]);
+    // The signal, a release, and a message: far below the lease of 10 s.
+    assert!(took[took.len() / 2] < Duration::from_millis(100), "{took:?}");
+}

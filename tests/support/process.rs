@@ -21,7 +21,8 @@
 //!        EVENT NANOS KEY [DETAIL]         the detail of a failure is the variant and the text of the error
 //! ```
 //!
-//! The process ends when its input ends.
+//! The process ends when its input ends. After SIGTERM it shuts its manager down, as a service
+//! does, reports `shutdown`, and ends.
 
 use std::ffi::OsStr;
 use std::process::Command;

@@ -99,8 +99,11 @@ impl RenewedLease {
     /// Returns how long the body may continue unless the lease is renewed; zero if it may not.
     #[cfg(feature = "scheduled")]
     pub(crate) fn remaining(&self) -> Duration {
+        if self.check().is_err() {
+            return Duration::ZERO;
+        }
         let ends = lock(&self.owner).ends();
-        if self.check().is_ok() { ends.since(self.engine.now()) } else { Duration::ZERO }
+        ends.since(self.engine.now())
     }
 
     /// Marks the lease as lost, and returns the error.

@@ -119,14 +119,17 @@ impl WaitingCalls {
 
 impl Drop for WaitingCalls {
     fn drop(&mut self) {
+        let engine = self.engine.upgrade();
+        if engine.as_ref().is_some_and(|engine| engine.is_forked()) {
+            return;
+        }
         let mut waiting = lock(&self.duplicates.waiting);
         if waiting.get(&self.key).is_some_and(|calls| std::ptr::eq(calls.as_ptr(), self)) {
             waiting.remove(&self.key);
         }
         drop(waiting);
         if *self.is_queued.get_mut()
-            && let Some(engine) = self.engine.upgrade()
-            && !engine.is_forked()
+            && let Some(engine) = engine
         {
             let event = IdempotencyEvent::Dequeue { waiter: waiter_id(&engine) };
             let operation = Arc::new(RecordOperation(event));

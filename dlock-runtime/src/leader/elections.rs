@@ -69,7 +69,7 @@ impl Election {
 
     pub(super) fn is_leading(&self, engine: &Engine) -> bool {
         let is_valid = |term: &ActiveTerm| term.acquisition.0.check_valid(engine.now()).is_ok();
-        !engine.is_forked() && self.term.borrow().as_ref().is_some_and(is_valid)
+        self.term.borrow().as_ref().is_some_and(is_valid)
     }
 
     /// Waits until this process starts or ends a term.

@@ -131,10 +131,10 @@ impl Leadership {
     {
         let key = self.key.clone()?;
         let engine = self.manager.engine();
+        engine.in_own_process(Some(&key))?; // before any mutex
         let election = self.manager.elections().of(&key);
         let mut pause = FIRST_PAUSE;
         loop {
-            engine.in_own_process(Some(&key))?;
             let started = engine.now();
             let ended = match self.lock(&key).acquire().await {
                 Ok(guard) => run_term(guard, &election, &mut body).await,
@@ -147,6 +147,7 @@ impl Leadership {
                 Err(Error::Lost { .. } | Error::Unavailable { .. } | Error::Deadlock { .. }) => false,
                 Err(error) => return Err(error),
             };
+            engine.in_own_process(Some(&key))?; // no timer fires in a forked process
             if engine.is_closed() {
                 return Ok(());
             }
@@ -168,13 +169,15 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`].
+    /// [`Error::InvalidKey`]; [`Error::Unavailable`] in a forked process.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the term still ends.
     pub async fn resign(&self) -> Result<()> {
-        self.manager.elections().of(self.key.as_ref().map_err(Clone::clone)?).resign().await;
+        let key = self.key.as_ref().map_err(Clone::clone)?;
+        self.manager.engine().in_own_process(Some(key))?;
+        self.manager.elections().of(key).resign().await;
         Ok(())
     }
 
@@ -183,7 +186,9 @@ impl Leadership {
     /// It sends no request.
     #[must_use]
     pub fn is_leader(&self) -> bool {
-        self.key.as_ref().is_ok_and(|key| self.manager.elections().of(key).is_leading(self.manager.engine()))
+        let engine = self.manager.engine();
+        let leads = |key| self.manager.elections().of(key).is_leading(engine);
+        !engine.is_forked() && self.key.as_ref().is_ok_and(leads)
     }
 
     /// Returns a watch of the process that leads, and of its terms.

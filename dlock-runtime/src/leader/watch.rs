@@ -69,6 +69,7 @@ impl LeaderWatch {
     /// Cancel safe: if the future is dropped, no change is missed by the next call.
     pub async fn next(&mut self) -> Result<Option<CurrentLeader>> {
         let key = self.key.clone()?;
+        self.manager.engine().in_own_process(Some(&key))?;
         let election: Arc<Election> = self.manager.elections().of(&key);
         let mut changes = election.changes();
         let mut checks_of_start = 0;

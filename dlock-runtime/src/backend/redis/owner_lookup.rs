@@ -52,7 +52,8 @@ impl StoreOperation for OwnerLookup {
     }
 
     fn arguments(&self) -> Vec<Cow<'_, [u8]>> {
-        vec![Cow::Borrowed(self.pattern.as_bytes())]
+        let longest = self.before.len() + owner::LONGEST;
+        vec![Cow::Borrowed(self.pattern.as_bytes()), Cow::Owned(longest.to_string().into_bytes())]
     }
 
     fn needs_acks(&self) -> bool {
@@ -72,9 +73,14 @@ impl StoreOperation for OwnerLookup {
 /// The characters that have a meaning in a pattern.
 const GLOB: [char; 5] = ['*', '?', '[', ']', '\\'];
 
-/// Returns one channel, so that the reply is small regardless of how many match.
-pub(crate) static SCRIPT: StoreScript =
-    StoreScript::new("return redis.call('PUBSUB', 'CHANNELS', ARGV[2])[1]");
+/// Returns one channel that is not longer than `ARGV[3]`, so that the reply is small regardless of
+/// what other clients subscribe to. A longer one would close the connection.
+pub(crate) static SCRIPT: StoreScript = StoreScript::new(
+    "for _, channel in ipairs(redis.call('PUBSUB', 'CHANNELS', ARGV[2])) do
+  if #channel <= tonumber(ARGV[3]) then return channel end
+end
+return false",
+);
 
 #[cfg(test)]
 mod tests {

@@ -16,26 +16,28 @@ end
 
 if not phase then
   if redis.call('EXISTS', KEYS[1]) == 1 then
-    return redis.error_reply('WRONGTYPE the key holds a hash that is not a record')
+    return no_record()
   end
   start(1)
   redis.call('HSET', KEYS[1], 'c', number(time))
   return {1, 1}
 end
+if not (is_phase(phase) and are_numbers(h[3], h[4]) and h[7]) then return no_record() end
 if h[6] ~= ARGV[8] or (h[5] ~= ARGV[6] and (ARGV[7] == '' or h[5] ~= ARGV[7])) then return {2} end
 if phase == 'C' then
   local r = redis.call('HMGET', KEYS[1], 'k', 'r')
+  if not is_result(r[1], r[2]) then return no_record() end
   return {3, h[5], h[6], h[7], 'C', r[1], r[2]}
 end
 if phase == 'T' then return {3, h[5], h[6], h[7], 'T'} end
 if phase == 'P' and owner ~= ARGV[2] then
   local left = h[4] - time
   if left > 0 then
-    local queued, waiting = 0, redis.call('HGET', KEYS[1], 'w') or ''
+    local queued, waiting = 0, queue()
     if ARGV[10] ~= '' then
       if string.find(waiting, ARGV[10], 1, true) then
         queued = 1
-      elseif #waiting < 5120 then
+      elseif #waiting < LONGEST_QUEUE then
         redis.call('HSET', KEYS[1], 'w', waiting .. ARGV[10])
         queued = 1
       end

@@ -1,7 +1,7 @@
 -- ARGV[2] id of a process
 -- -> 1 | -1 absent
 if not state() then return -1 end
-local waiting, left = redis.call('HGET', KEYS[1], 'w') or '', ''
+local waiting, left = queue(), ''
 for at = 1, #waiting, 40 do
   local id = string.sub(waiting, at, at + 39)
   if id ~= ARGV[2] then left = left .. id end

@@ -9,9 +9,9 @@
 -- If memory is full, Redis rejects HSET unless the script has already made a permitted write. So
 -- an owner's script sets the time to live first: a result is stored even then.
 
--- Other clients can write to the key as well, and copying much of it would block the server. If an
--- ACL rejects MEMORY USAGE, the size is unknown.
-local MOST_FIELDS, LARGEST = 128, 16777216
+-- Other clients can write to the key as well. Copying much of it would block the server, and a
+-- reply above 4 MiB would close the connection. If an ACL rejects MEMORY USAGE, the size is unknown.
+local MOST_FIELDS, LARGEST, LONGEST_QUEUE = 128, 4000000, 5120
 
 local function is_larger_than_a_record()
   if redis.call('HLEN', KEYS[1]) > MOST_FIELDS then return true end
@@ -22,6 +22,25 @@ end
 if is_larger_than_a_record() then
   return redis.error_reply('WRONGTYPE the key holds a hash that is larger than a record')
 end
+
+local function no_record()
+  return redis.error_reply('WRONGTYPE the key holds a hash that is not a record')
+end
+
+-- Returns whether all are numbers as scripts write them. Larger ones are inexact.
+local function are_numbers(...)
+  for at = 1, select('#', ...) do
+    local text = select(at, ...)
+    if not text or #text > 16 or not string.find(text, '^%d+$') or tonumber(text) > 9007199254740990 then
+      return false
+    end
+  end
+  return true
+end
+
+local function is_phase(text) return text == 'P' or text == 'C' or text == 'T' or text == 'F' end
+
+local function is_result(kind, result) return (kind == 'ok' or kind == 'err') and result end
 
 local function clock()
   local time = redis.call('TIME')
@@ -36,10 +55,13 @@ local function state()
   return fields[1], fields[2]
 end
 
+-- Returns the ids of the waiting processes, one after the other.
+local function queue() return string.sub(redis.call('HGET', KEYS[1], 'w') or '', 1, LONGEST_QUEUE) end
+
 -- Notifies the waiting processes, and forgets them.
 local function announce()
-  local waiting = redis.call('HGET', KEYS[1], 'w')
-  if not waiting then return end
+  local waiting = queue()
+  if waiting == '' then return end
   redis.call('HDEL', KEYS[1], 'w')
   for at = 1, #waiting, 40 do
     redis.pcall('PUBLISH', ARGV[1] .. string.sub(waiting, at, at + 39), 'changed|' .. KEYS[1])

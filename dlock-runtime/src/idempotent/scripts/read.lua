@@ -2,6 +2,10 @@
 --    fingerprint, function, version, id of the owner's manager, kind, result, step ..}
 local h = redis.call('HMGET', KEYS[1], 's', 'n', 'l', 'c', 'd', 'f', 'fn', 'v', 'o', 'k', 'r')
 if not h[1] then return false end
+if not (is_phase(h[1]) and are_numbers(h[2], h[3], h[4], h[5] or '0') and h[6] and h[7] and h[8] and h[9]) then
+  return no_record()
+end
+if h[1] == 'C' and not is_result(h[10], h[11]) then return no_record() end
 local time, phase, left = clock(), h[1], 0
 if phase == 'P' then
   left = math.max(h[3] - time, 0)

@@ -2,6 +2,7 @@
 -- -> 1 stored | 0 there is a result, or nothing to resolve | -1 absent | -2 running
 local h = redis.call('HMGET', KEYS[1], 's', 'l')
 if not h[1] then return -1 end
+if not (is_phase(h[1]) and are_numbers(h[2])) then return no_record() end
 if h[1] == 'P' and h[2] - clock() > 0 then return -2 end
 if h[1] ~= 'P' and h[1] ~= 'T' then return 0 end
 store(ARGV[2], ARGV[3], ARGV[4])

@@ -219,7 +219,7 @@ impl<F: Clone> IdempotencyLayer<F> {
 
     /// Sets the largest body of a response that is stored, in bytes. Default: 256 KiB.
     ///
-    /// More than 8 MiB counts as 8 MiB, so that no script takes long to copy it.
+    /// More than 3 MiB counts as 3 MiB, so that no script takes long to copy it.
     #[must_use]
     pub fn max_response(self, bytes: usize) -> Self {
         self.with(|settings| settings.max_response = bytes.min(LONGEST_RESPONSE))
@@ -260,9 +260,9 @@ impl<F: Clone> IdempotencyLayer<F> {
 /// The largest body of a request or a response, unless set.
 const DEFAULT_LIMIT: usize = 256 * 1024;
 
-/// The largest body of a response that can be stored. With its headers and steps, it is below the
-/// 16 MiB that the scripts of records read.
-const LONGEST_RESPONSE: usize = 8 * 1024 * 1024;
+/// The largest body of a response that can be stored. With its headers, it is below the size of a
+/// record that scripts read, and below the limit of a reply.
+const LONGEST_RESPONSE: usize = 3 * 1024 * 1024;
 
 impl<F> IdempotencySettings<F> {
     /// Returns the idempotent call of a request.

@@ -299,10 +299,11 @@ impl RedisStub {
             }
             // The backend sends this if the server may not load scripts.
             ["EVAL", "return 1", "1", _] => RespValue::Int(1),
-            ["EVAL", text, "1", _, _, pattern] if text == owner_lookup::SCRIPT.source() => {
-                let wanted = pattern.trim_matches('*');
+            ["EVAL", text, "1", _, _, pattern, longest] if text == owner_lookup::SCRIPT.source() => {
+                let (wanted, longest) = (pattern.trim_matches('*'), longest.parse::<usize>().ok()?);
                 let channels = self.clients.values().flat_map(|client| &client.channels);
-                let found = channels.into_iter().find(|channel| channel.contains(wanted));
+                let found =
+                    channels.into_iter().find(|channel| channel.contains(wanted) && channel.len() <= longest);
                 found.map_or(RespValue::Nil, |channel| RespValue::Text(channel.clone()))
             }
             ["EVAL", text, keys, ref rest @ ..] => {

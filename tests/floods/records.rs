@@ -1,0 +1,65 @@
+//! Floods in replies about records and owners. Replies about records may be longer than those of
+//! locks.
+
+use std::time::Duration;
+
+use dlock_runtime::Error;
+use dlock_runtime::scheduled::Schedule;
+use dlock_tests::{Answer, Request, within};
+
+use super::topology::{DESCRIPTIONS, has_the_reason};
+use super::{LONG, alone, assert_bounded, connect, reported, server};
+
+/// Asserts that a call has failed, and that a flood is the reason.
+fn assert_flooded<T: std::fmt::Debug>(outcome: &Result<T, Error>, flood: &str) {
+    let Err(Error::Unavailable { reason, .. }) = outcome else { panic!("{flood}: {outcome:?}") };
+    assert!(has_the_reason(reason), "{flood}: {reason}");
+}
+
+#[tokio::test]
+async fn a_flood_in_a_reply_about_a_record_starts_no_body() {
+    let _alone = alone().await;
+    let schedule = Schedule::every(Duration::from_secs(3_600)).expect("a valid period");
+    for (first, again) in DESCRIPTIONS {
+        let server = server(move |request| {
+            matches!(request.name(), "EVAL" | "EVALSHA").then_some(Answer::Flood(first, again))
+        });
+        let manager = connect(&server.url()).await.expect("the handshake succeeds");
+
+        let (called, ran) = assert_bounded(first, async {
+            let (call, job) = (manager.idempotent("charge:7"), manager.job("report"));
+            let called = call.run_attached(async |_| -> Result<(), Error> { panic!("a body starts") });
+            let called = within(LONG, "the call", called).await.map(drop);
+            let ran = job.run(&schedule, async |_| -> Result<(), Error> { panic!("a body starts") });
+            (called, within(LONG, "the job", ran).await)
+        })
+        .await;
+
+        assert_flooded(&called, first);
+        assert_flooded(&ran, first);
+        reported(server.port(), "dlock.disconnected", "sent").await;
+    }
+}
+
+/// The reply to the request for a result may be lost, but not the result.
+#[tokio::test]
+async fn a_flood_in_the_reply_to_an_end_does_not_hide_the_value() {
+    let _alone = alone().await;
+    let (first, again) = DESCRIPTIONS[0];
+    // Of the scripts of a record, only `begin` has a crash policy.
+    let is_begin = |request: &Request| (5..12).any(|position| request.word(position) == "fail");
+    let server = server(move |request| match request.name() {
+        "EVAL" | "EVALSHA" if is_begin(request) => Some(Answer::Raw(b"*2\r\n:1\r\n:1\r\n".to_vec())),
+        "EVAL" | "EVALSHA" => Some(Answer::Flood(first, again)),
+        _ => None,
+    });
+    let manager = connect(&server.url()).await.expect("the handshake succeeds");
+
+    let ran = assert_bounded(first, async {
+        let call = manager.idempotent("charge:7");
+        within(LONG, "the call", call.run_attached(async |_| Ok::<_, Error>(7))).await
+    })
+    .await;
+
+    assert_eq!(ran.expect("the caller gets its value").into_value(), 7);
+}
