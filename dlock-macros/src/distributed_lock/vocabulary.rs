@@ -8,7 +8,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     method: "lock",
     has_key: true,
     parameters: PARAMETERS,
-    planned: PLANNED,
+    absent: ABSENT,
     aliases: ALIASES,
     ambiguous: &[(
         "timeout",
@@ -51,7 +51,7 @@ const PARAMETERS: &[&str] = &[
     "crate",
 ];
 
-const PLANNED: &[(&str, &str)] = &[
+const ABSENT: &[(&str, &str)] = &[
     ("keys", "stack one attribute per lock, each with its `key = ..`, in the same order everywhere"),
     ("permits", "a lock has one holder at a time: write only `key = ..`"),
     (

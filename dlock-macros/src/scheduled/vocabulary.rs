@@ -8,7 +8,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     method: "job",
     has_key: false,
     parameters: PARAMETERS,
-    planned: PLANNED,
+    absent: ABSENT,
     aliases: ALIASES,
     ambiguous: &[(
         "timeout",
@@ -33,7 +33,7 @@ const PARAMETERS: &[&str] = &[
     "min_hold", "max_hold", "tick", "guard", "manager", "crate",
 ];
 
-const PLANNED: &[(&str, &str)] = &[
+const ABSENT: &[(&str, &str)] = &[
     ("key", "the `name` identifies the job: write `name = \"nightly-report\"`"),
     ("wait", "a call that does not run its tick returns `None` at once; see `overlap`"),
     ("namespace", "the job is in the namespace of its manager"),
