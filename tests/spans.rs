@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use dlock_runtime::idempotent::{IdempotentRecord, OnUnavailable};
 use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager, distributed_lock};
 use dlock_tests::world::name;
@@ -484,4 +485,112 @@ async fn a_connection_is_logged_with_its_manager_and_owner() {
     };
 
     assert_eq!(within(Duration::from_secs(20), "the event", written).await, "web-1");
+}
+
+/// Returns the level of the only event of a name and a key, and one of its fields.
+fn only_event(name: &str, key: &str, field: &str) -> (String, String) {
+    let events = logged_under(name, key);
+    let [event] = &events[..] else { panic!("{name}: {events:?}") };
+    (event["level"].clone(), event.get(field).cloned().unwrap_or_default())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_result_is_an_error_event_and_overwrites_nothing() {
+    drop(logged());
+    let locks = TestLocks::new();
+    let call = locks.manager().idempotent("charge:late").lease(Duration::from_secs(5));
+    let operator = locks.another_manager().idempotent("charge:late");
+
+    let late = call.run_attached(async |_| {
+        let outage = locks.outage();
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        outage.end();
+        assert!(operator.resolve(&41).await.expect("the store is there again"), "the lease is over");
+        Ok::<_, Error>(7)
+    });
+    let late = late.await.expect("the caller gets its value").into_value();
+    let again = operator.run(async |_| Ok::<_, Error>(8)).await.expect("it is replayed");
+
+    assert_eq!((late, *again.value(), again.is_replayed()), (7, 41, true));
+    let reason = "another attempt or an operator owns the record";
+    assert_eq!(
+        only_event("dlock.result_lost", "charge:late", "lock.reason"),
+        ("ERROR".to_owned(), reason.to_owned())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_waits_for_the_server_is_an_event() {
+    drop(logged());
+    let locks = TestLocks::new();
+    let call = locks.manager().idempotent("charge:pending");
+    let mut outage = None;
+
+    let ran = call.run_attached(async |_| {
+        outage = Some(locks.outage());
+        Ok::<_, Error>(7)
+    });
+    ran.await.expect("the caller gets its value");
+
+    assert_eq!(
+        only_event("dlock.result_pending", "charge:pending", "lock.pending"),
+        ("WARN".to_owned(), "1".to_owned())
+    );
+    drop(outage);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(locks.manager().pending_results(), 0);
+    assert!(logged_under("dlock.result_lost", "charge:pending").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_is_too_large_is_an_error_event() {
+    let locks = in_memory().await;
+    let call = locks.idempotent("charge:large");
+    let large = || "x".repeat(65 << 10);
+
+    let body = async |record: IdempotentRecord| {
+        record.step("pages", async || Ok::<_, Error>(large())).await?;
+        Ok::<_, Error>(())
+    };
+    call.run_attached(body).await.expect("it runs");
+    locks
+        .idempotent("charge:larger")
+        .run(async |_| Ok::<_, Error>("x".repeat(65 << 10)))
+        .await
+        .expect("it runs");
+
+    assert_eq!(
+        only_event("dlock.result_not_stored", "charge:large", "lock.step"),
+        ("ERROR".to_owned(), "pages".to_owned())
+    );
+    let (level, step) = only_event("dlock.result_not_stored", "charge:larger", "lock.step");
+    assert_eq!((level.as_str(), step.as_str()), ("ERROR", ""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_span_of_an_idempotent_call_says_whether_it_was_replayed() {
+    let locks = in_memory().await;
+    let charge = |amount: u8| locks.idempotent("charge:span").name("charge").fingerprint(&amount);
+
+    for amount in [1, 1, 2] {
+        let ran = charge(amount).run(async |_| Ok::<_, Error>(7)).await;
+        assert_eq!(ran.is_ok(), amount == 1, "{ran:?}");
+    }
+
+    let spans = logged_under("dlock.idempotent", "charge:span");
+    let outcomes: Vec<_> = spans.iter().map(|span| (&*span["lock.name"], &*span["lock.outcome"])).collect();
+    assert_eq!(outcomes, [("charge", "started"), ("charge", "replayed"), ("charge", "key_reused")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_without_record_is_logged_at_error_level() {
+    drop(logged());
+    let locks = TestLocks::new();
+    let _outage = locks.outage();
+    let call = locks.manager().idempotent("charge:open").on_unavailable(OnUnavailable::Run);
+
+    call.run(async |_| Ok::<_, Error>(7)).await.expect("it runs");
+
+    let (level, reason) = only_event("dlock.ran_without_record", "charge:open", "lock.reason");
+    assert!(level == "ERROR" && !reason.is_empty(), "{level}: {reason}");
 }

@@ -4,6 +4,7 @@ use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 
 use crate::CalendarError;
+use crate::field::FIELDS;
 
 /// Parses an expression of exactly five fields.
 ///
@@ -34,8 +35,24 @@ pub(crate) fn parse(expression: &str) -> Result<Cron, CalendarError> {
             ));
         }
     }
+    let fields = || FIELDS.iter().zip(expression.split_whitespace());
+    if let Some(problem) = fields().find_map(|(field, text)| field.wrong_value(text)) {
+        return wrong(problem);
+    }
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-    parser.parse(expression).or_else(|error| wrong(format!("is not a cron expression: {error}")))
+    parser.parse(expression).or_else(|error| {
+        // The parser does not say which field it refuses.
+        let is_refused = |number: usize, text: &str| {
+            let mut alone = ["*"; 5];
+            alone[number] = text;
+            parser.parse(&alone.join(" ")).is_err()
+        };
+        let refused = fields().enumerate().find(|(number, (_, text))| is_refused(*number, text));
+        wrong(refused.map_or_else(
+            || format!("is not a cron expression: {error}"),
+            |(_, (field, text))| field.refused(text),
+        ))
+    })
 }
 
 /// Returns the fields of a nickname of other cron programs.

@@ -16,6 +16,7 @@
 mod calendar;
 mod error;
 mod expression;
+mod field;
 mod fixed_times;
 
 pub use calendar::{Calendar, LONGEST_EARLY};

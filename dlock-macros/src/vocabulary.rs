@@ -13,8 +13,8 @@ pub(crate) struct Vocabulary {
     pub(crate) has_key: bool,
     /// The parameters of this version, separated by spaces.
     pub(crate) parameters: &'static str,
-    /// Known parameters that this version does not have, with alternatives.
-    pub(crate) planned: &'static [(&'static str, &'static str)],
+    /// Names of parameters that it does not have, and what to write instead.
+    pub(crate) absent: &'static [(&'static str, &'static str)],
     /// Names in dlock, each with those in other libraries: in lower case, without underscores.
     pub(crate) aliases: &'static [(&'static str, &'static str)],
     /// Names that could be meant in two ways, and both of them.
@@ -77,16 +77,13 @@ impl Vocabulary {
             return format!("`{name}` is ambiguous: {meanings}");
         }
         let none = format!("there is no parameter `{name}`");
-        let later = |ours| {
-            let instead = self.planned.iter().find(|(later, _)| *later == ours).map(|(_, instead)| instead);
-            instead.map(|instead| format!("`{ours}` is not available in this version of dlock: {instead}"))
-        };
-        if let Some(later) = later(name) {
-            return later;
+        let canonical = self.canonical_name(name);
+        let wanted = canonical.unwrap_or(name);
+        if let Some((_, instead)) = self.absent.iter().find(|(absent, _)| *absent == wanted) {
+            return format!("{none}: {instead}");
         }
-        if let Some(ours) = self.canonical_name(name) {
-            let here = format!("{none}: dlock calls it `{ours}`");
-            return later(ours).map_or(here, |later| format!("{none}; {later}"));
+        if let Some(ours) = canonical {
+            return format!("{none}: dlock calls it `{ours}`");
         }
         if let Some(hint) = self.hint(name) {
             return format!("{none}: {hint}");
@@ -231,8 +228,8 @@ mod tests {
     #[test]
     fn every_foreign_name_leads_to_one_of_ours() {
         for names in ALL {
-            let planned = names.planned.iter().map(|(name, _)| *name);
-            let ours: Vec<&str> = names.parameters.split(' ').chain(planned).collect();
+            let absent = names.absent.iter().map(|(name, _)| *name);
+            let ours: Vec<&str> = names.parameters.split(' ').chain(absent).collect();
 
             for (name, foreign) in names.aliases {
                 assert!(ours.contains(name), "`{foreign}` leads to `{name}` in `{}`", names.attribute);

@@ -1,8 +1,10 @@
 //! Other layers around and inside, and hyper without axum.
 
 use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -20,7 +22,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use tower::{Layer, ServiceExt, service_fn};
+use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::{Any, CorsLayer};
 use tower_http::timeout::TimeoutLayer;
@@ -118,6 +120,82 @@ async fn cors_outside_exposes_the_replay() {
     }
 
     assert_eq!(replays, [false, true]);
+}
+
+/// Inside CORS and compression, and outside a timeout.
+#[tokio::test(start_paused = true)]
+async fn the_usual_stack_of_layers_replays() {
+    let counters = Counters::default();
+    let handler = async |State(counters): State<Counters>| {
+        let run = counters.run();
+        if run == 1 {
+            std::future::pending::<()>().await;
+        }
+        (StatusCode::CREATED, [("location", "/orders/1")], format!("{run} {}", "x".repeat(1000)))
+    };
+    let timeout = TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, Duration::from_secs(1));
+    let routes = Router::new()
+        .route("/", post(handler).route_layer(timeout).route_layer(layer().await))
+        .layer(CompressionLayer::new())
+        .layer(CorsLayer::new().allow_origin(Any).expose_headers([IDEMPOTENT_REPLAYED]))
+        .with_state(counters.clone());
+    let mut answers = Vec::new();
+    for _ in 0..3 {
+        let mut request = post_body("k", "");
+        request.headers_mut().insert(ORIGIN, "https://shop.example".parse().expect("a value"));
+        request.headers_mut().insert(ACCEPT_ENCODING, "gzip".parse().expect("a value"));
+        answers.push(answer(routes.clone().oneshot(request).await.expect("a response")).await);
+    }
+
+    let [late, first, replay] = &answers[..] else { unreachable!("three requests were sent") };
+    assert_eq!((late.status, first.status, replay.status, counters.runs()), (408, 201, 201, 2));
+    assert!(!first.is_replayed() && replay.is_replayed() && first.body == replay.body);
+    for header in ["location", "content-encoding", "access-control-expose-headers"] {
+        assert!(first.headers.contains_key(header), "{header}");
+        assert_eq!(first.headers[header], replay.headers[header], "{header}");
+    }
+    assert_eq!(replay.headers["access-control-expose-headers"], "idempotent-replayed");
+}
+
+/// A service that must be polled before each call, and whose clones are not ready.
+struct ReadyOnce(bool);
+
+impl Clone for ReadyOnce {
+    fn clone(&self) -> Self {
+        Self(false)
+    }
+}
+
+impl<B> Service<Request<B>> for ReadyOnce {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0 = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<B>) -> Self::Future {
+        assert!(std::mem::take(&mut self.0), "it is called without being ready");
+        ready(Ok(Response::new(Full::default())))
+    }
+}
+
+#[tokio::test]
+async fn the_service_that_was_ready_is_the_one_that_is_called() {
+    let mut service = layer().await.layer(ReadyOnce(false));
+    for key in ["a", "b", ""] {
+        let mut request = post_body(key, "");
+        if key.is_empty() {
+            request.headers_mut().remove("idempotency-key");
+        }
+
+        let ready = ServiceExt::<Request<Body>>::ready(&mut service).await.expect("it becomes ready");
+        let response = Service::call(ready, request).await.expect("it was ready");
+
+        assert_eq!(response.status(), 200, "{key}");
+    }
 }
 
 #[tokio::test]

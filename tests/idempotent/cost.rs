@@ -65,6 +65,42 @@ async fn a_thousand_duplicates_of_a_process_cost_two_commands() {
     assert_eq!(scripts(&server) - before, 3, "two of the duplicates, and the end of the first call");
 }
 
+/// The rule: two commands together, and one check per half `grant_lease` while they wait.
+#[tokio::test]
+async fn a_thousand_waiting_duplicates_check_as_often_as_one() {
+    const GRANT_LEASE: Duration = Duration::from_millis(300);
+    let server = server();
+    let two = LockManager::connect(&server.url_with("?grant_lease=300ms")).await.expect("it connects");
+    let one = manager(&server).await;
+    let (entered, leave) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+    let call = one.idempotent("k");
+    let first = call.run_attached(async |_| {
+        entered.notify_one();
+        leave.notified().await;
+        Ok::<_, Error>(7)
+    });
+    let others = async {
+        entered.notified().await;
+        let (start, before) = (Moment::now(), scripts(&server));
+        let call = two.idempotent("k").wait(LONG);
+        let calls = (0..1_000).map(|_| call.run(async |_| Ok::<_, Error>(8)));
+        let leaves = async {
+            until("four checks", async || scripts(&server) - before >= 5).await;
+            leave.notify_one();
+        };
+        let (outcomes, ()) = tokio::join!(futures_util::future::join_all(calls), leaves);
+        (outcomes, start.elapsed(), before)
+    };
+    let (_, (outcomes, waited, before)) = tokio::join!(first, others);
+
+    assert!(outcomes.into_iter().all(|outcome| outcome.is_ok_and(|outcome| *outcome.value() == 7)));
+    let end_of_the_first_call = 1;
+    let asked = scripts(&server) - before - end_of_the_first_call;
+    let checks = waited.as_millis() / (GRANT_LEASE / 2).as_millis();
+    let most = 2 + u64::try_from(checks).expect("it is short");
+    assert!((5..=most).contains(&asked), "{asked} questions in {waited:?}, of at most {most}");
+}
+
 #[tokio::test]
 async fn duplicates_of_a_local_call_cost_nothing() {
     let server = server();

@@ -1,5 +1,6 @@
 //! The server is away when a call begins or completes.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dlock_runtime::idempotent::{OnCrash, OnUnavailable};
@@ -141,6 +142,27 @@ async fn a_lost_lease_stops_a_body_that_may_rerun() {
 
         assert!(matches!(lost, Err(Error::Lost { completed: false, .. })), "{lost:?}");
     }
+}
+
+/// The body is not pending between the loss and the step, so the step itself must check the lease.
+#[tokio::test]
+async fn a_step_does_not_start_after_the_lease() {
+    let server = server();
+    let proxy = Proxy::in_front_of(&server);
+    let cut = LockManager::connect(&proxy.url_with("?response_timeout=200ms")).await.expect("it connects");
+    let (call, steps) = (cut.idempotent("k").lease(LEASE).on_crash(OnCrash::Resume), Runs::default());
+
+    let lost = call.run_attached(async |record| {
+        record.step("in time", async || Ok::<_, Error>(0)).await?;
+        proxy.black_hole();
+        std::thread::sleep(2 * LEASE);
+        record.step("late", async || Ok::<_, Error>(steps.0.fetch_add(1, Ordering::SeqCst))).await
+    });
+    let lost = within(LONG, "the loss", lost).await;
+    proxy.pass();
+
+    assert!(matches!(lost, Err(Error::Lost { .. })), "{lost:?}");
+    assert_eq!(steps.count(), 0);
 }
 
 #[tokio::test]

@@ -33,4 +33,9 @@ async fn twice(id: u64) -> Result<u64, Error> {
     Ok(id)
 }
 
+#[idempotent(key = "charge:<a>:<b>", fingerprint = none, scope)]
+async fn scope_without_value(a: u64, b: u64) -> Result<u64, Error> {
+    Ok(a + b)
+}
+
 fn main() {}

@@ -33,6 +33,24 @@ async fn an_error_that_is_no_json(a: u64, b: u64) -> Result<u64, Error> {
     Ok(a + b)
 }
 
+#[derive(Debug)]
+pub struct Declined;
+
+impl From<Error> for Declined {
+    fn from(_: Error) -> Self {
+        Self
+    }
+}
+
+#[idempotent(key = "charge:<a>:<b>", on_error = remember_if(is_final))]
+async fn an_own_error_that_is_no_json(a: u64, b: u64) -> Result<u64, Declined> {
+    Ok(a + b)
+}
+
+fn is_final(_: &Declined) -> bool {
+    true
+}
+
 #[idempotent(key = "charge:<a>:<b>")]
 async fn a_value_without_name(a: u64, b: u64) -> impl Sized {
     a + b

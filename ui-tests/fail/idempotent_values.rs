@@ -42,6 +42,11 @@ async fn other_crash(a: u64, b: u64) -> Result<u64, Error> {
     Ok(a + b)
 }
 
+#[idempotent(key = "charge:<a>:<b>", fingerprint = none, on_crash = "fail")]
+async fn quoted_crash(a: u64, b: u64) -> Result<u64, Error> {
+    Ok(a + b)
+}
+
 #[idempotent(key = "charge:<a>:<b>", fingerprint = none, on_error = store)]
 async fn other_error(a: u64, b: u64) -> Result<u64, Error> {
     Ok(a + b)

@@ -22,7 +22,22 @@ async fn nickname() -> Result<Option<()>, Error> {
     Ok(Some(()))
 }
 
-#[scheduled(name = "unknown-form", cron = "0 25 * * *")]
+#[scheduled(name = "no-such-hour", cron = "0 25 * * *")]
+async fn no_such_hour() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "whole-name", cron = "0 2 * * MONDAY")]
+async fn whole_name() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "day-as-hour", cron = "0 MON * * *")]
+async fn day_as_hour() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "unknown-form", cron = "5/10 * * * *")]
 async fn unknown_form() -> Result<Option<()>, Error> {
     Ok(Some(()))
 }

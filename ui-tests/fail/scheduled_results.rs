@@ -15,4 +15,17 @@ async fn no_room_for_errors() -> Result<Option<u32>, u8> {
     Ok(None)
 }
 
+pub struct Mute;
+
+impl From<Error> for Mute {
+    fn from(_: Error) -> Self {
+        Self
+    }
+}
+
+#[scheduled(name = "no-text", every = "5m")]
+async fn an_error_without_a_text() -> Result<Option<u32>, Mute> {
+    Ok(None)
+}
+
 fn main() {}

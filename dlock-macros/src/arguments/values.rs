@@ -45,6 +45,14 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// With a shorter lease, a renewal after a third of it would not have time for its round trip.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
+/// Returns the word, if a value is only one.
+pub(crate) fn word(value: &Expr) -> Option<String> {
+    match value {
+        Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
+        _ => None,
+    }
+}
+
 /// Parses `true` or `false`.
 pub(crate) fn boolean(name: &str, value: &Expr) -> syn::Result<LitBool> {
     match value {

@@ -144,7 +144,7 @@ pub(crate) fn release(value: &Expr) -> syn::Result<ReleaseMode> {
     one_of(value, &[("awaited", ReleaseMode::Awaited), ("background", ReleaseMode::Background)], problem)
 }
 
-/// Parses `kind`, of which this version has one.
+/// Parses `kind`, which has one value.
 pub(crate) fn kind(value: &Expr) -> syn::Result<()> {
     let written = match value {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => text.value(),
@@ -164,8 +164,7 @@ pub(crate) fn kind(value: &Expr) -> syn::Result<()> {
             return Err(Error::new(value.span(), problem));
         }
     };
-    let problem = format!(
-        "`kind = {written}` is not available in this version of dlock: {instead}; leave `kind` out, or write `kind = mutex`"
-    );
+    let problem =
+        format!("there is no `kind = {written}`: {instead}; leave `kind` out, or write `kind = mutex`");
     Err(Error::new(value.span(), problem))
 }

@@ -8,7 +8,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     method: "lock",
     has_key: true,
     parameters: PARAMETERS,
-    planned: PLANNED,
+    absent: ABSENT,
     aliases: ALIASES,
     ambiguous: &[(
         "timeout",
@@ -31,7 +31,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
 const PARAMETERS: &str = "key lease renew retry wait backoff max_hold min_hold min_hold_on reentrant on_contended \
     on_lost on_unavailable release guard manager namespace name kind crate";
 
-const PLANNED: &[(&str, &str)] = &[
+const ABSENT: &[(&str, &str)] = &[
     ("keys", "stack one attribute per lock, each with its `key = ..`, in the same order everywhere"),
     ("permits", "a lock has one holder at a time: write only `key = ..`"),
     (

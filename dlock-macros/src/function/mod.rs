@@ -191,19 +191,30 @@ impl Function {
         last_segment(of).map(|segment| segment.ident.to_string())
     }
 
-    /// Returns the first argument whose type may have fields, and that type as it is written.
-    pub(crate) fn argument_with_fields(&self) -> Option<(Ident, String)> {
+    /// Returns what to write for a field of the first argument whose type may have fields, as a part
+    /// of a message.
+    pub(crate) fn place_of_field(&self, field: &str) -> Option<String> {
         self.types().find_map(|(parameter, of)| {
             let segment = last_segment(of)?;
+            if WITHOUT_FIELDS.split(' ').any(|scalar| segment.ident == scalar) {
+                return None;
+            }
             let name = match &parameter.pattern {
                 None => parameter.name.clone(),
-                Some(pattern) => match pattern::names(pattern).as_slice() {
-                    [only] => only.clone(),
-                    _ => return None,
-                },
+                Some(pattern) => {
+                    if let Some(path) = pattern::struct_of_fields(pattern) {
+                        let path = written(path);
+                        return Some(format!(
+                            "for a field of `{path}`, bind it in the pattern, as in `{path} {{ {field}, .. }}`, and write `<{field}>`"
+                        ));
+                    }
+                    match pattern::names(pattern).as_slice() {
+                        [only] => only.clone(),
+                        _ => return None,
+                    }
+                }
             };
-            let has_none = WITHOUT_FIELDS.split(' ').any(|scalar| segment.ident == scalar);
-            (!has_none).then(|| (name, written(of)))
+            Some(format!("for a field of `{name}: {}`, write `<{name}.{field}>`", written(of)))
         })
     }
 

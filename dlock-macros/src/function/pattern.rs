@@ -2,7 +2,7 @@
 
 use proc_macro2::Ident;
 use syn::visit_mut::{self, VisitMut};
-use syn::{FieldPat, Pat, PatWild, Token};
+use syn::{FieldPat, Pat, PatWild, Path, Token};
 
 /// Returns the names that a pattern binds, in order.
 pub(crate) fn names(pattern: &Pat) -> Vec<Ident> {
@@ -38,6 +38,19 @@ pub(crate) fn takes_all(pattern: &Pat) -> bool {
             fields.rest.is_none() && fields.fields.iter().all(|field| takes_all(&field.pat))
         }
         _ => false,
+    }
+}
+
+/// Returns the first struct whose fields the pattern names.
+pub(crate) fn struct_of_fields(pattern: &Pat) -> Option<&Path> {
+    match pattern {
+        Pat::Struct(fields) => Some(&fields.path),
+        Pat::Ident(binding) => binding.subpat.as_ref().and_then(|(_, inner)| struct_of_fields(inner)),
+        Pat::Paren(inner) => struct_of_fields(&inner.pat),
+        Pat::Reference(inner) => struct_of_fields(&inner.pat),
+        Pat::Tuple(tuple) => tuple.elems.iter().find_map(struct_of_fields),
+        Pat::TupleStruct(tuple) => tuple.elems.iter().find_map(struct_of_fields),
+        _ => None,
     }
 }
 

@@ -9,6 +9,7 @@ use syn::{Error, Expr, ExprCall, ExprLit, Lit, LitInt};
 use super::VOCABULARY;
 use super::args::{Fingerprint, OnCrash, OnDuplicate, OnError, Otherwise};
 use crate::arguments::duration::{self, Time};
+use crate::arguments::names::{nearest, plain};
 use crate::arguments::values as shared;
 
 /// Parses `ttl`, how long a result is kept.
@@ -77,18 +78,34 @@ pub(super) fn on_duplicate(value: &Expr) -> syn::Result<OnDuplicate> {
 
 /// Parses `on_crash`.
 pub(super) fn on_crash(value: &Expr) -> syn::Result<(OnCrash, Span)> {
-    let policy = match value {
-        Expr::Path(path) if path.path.is_ident("fail") => OnCrash::Fail,
-        Expr::Path(path) if path.path.is_ident("rerun") => OnCrash::Rerun,
-        Expr::Path(path) if path.path.is_ident("resume") => OnCrash::Resume,
+    let policy = match shared::word(value).as_deref() {
+        Some("fail") => OnCrash::Fail,
+        Some("rerun") => OnCrash::Rerun,
+        Some("resume") => OnCrash::Resume,
         other => {
+            let meant = other.and_then(meant_on_crash).map_or_else(
+                || "write `on_crash = fail`, or leave it out".to_owned(),
+                |meant| format!("did you mean `on_crash = {meant}`"),
+            );
             return Err(Error::new(
-                other.span(),
-                "`on_crash` is `fail` (no second run: an operator decides), `rerun` (the body runs again) or `resume` (it runs again, and completed steps are replayed): write `on_crash = fail`, or leave it out",
+                value.span(),
+                format!(
+                    "`on_crash` is `fail` (no second run: an operator decides), `rerun` (the body runs again) or `resume` (it runs again, and completed steps are replayed): {meant}"
+                ),
             ));
         }
     };
     Ok((policy, value.span()))
+}
+
+/// Returns the policy that another library calls `word`, or that was misspelled.
+fn meant_on_crash(word: &str) -> Option<&'static str> {
+    match plain(word).as_str() {
+        "retry" | "again" | "runagain" | "repeat" | "restart" | "run" => Some("rerun"),
+        "continue" | "recover" | "replay" => Some("resume"),
+        "error" | "abort" | "never" | "none" | "skip" => Some("fail"),
+        _ => nearest(word, ["fail", "rerun", "resume"]),
+    }
 }
 
 /// Parses `on_error`.

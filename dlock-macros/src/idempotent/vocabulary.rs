@@ -8,7 +8,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     method: "idempotent",
     has_key: true,
     parameters: PARAMETERS,
-    planned: PLANNED,
+    absent: ABSENT,
     aliases: ALIASES,
     ambiguous: &[(
         "timeout",
@@ -31,7 +31,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
 const PARAMETERS: &str = "key scope ttl fingerprint on_duplicate on_crash on_error on_unavailable on_missing record \
     detached lease version manager namespace name crate";
 
-const PLANNED: &[(&str, &str)] = &[
+const ABSENT: &[(&str, &str)] = &[
     ("wait", "write `on_duplicate = wait(\"10s\")`, which returns the stored result"),
     ("retry", "write `on_duplicate = wait(\"10s\")`, which returns the stored result"),
     ("max_response", "a result of more than 64 KiB is not stored: return an identifier instead"),

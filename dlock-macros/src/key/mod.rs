@@ -311,19 +311,24 @@ fn no_such_argument(placeholder: &Placeholder, function: &Function) -> String {
     }
     let names: Vec<String> = function.names().map(|name| name.unraw().to_string()).collect();
     let place = &placeholder.place;
-    let near = names::nearest(root, names.iter().map(String::as_str)).map_or_else(String::new, |near| {
-        let rest = placeholder.place.strip_prefix(root.as_str()).unwrap_or_default();
-        format!(": did you mean `<{near}{rest}>`")
+    let near = names::nearest(root, names.iter().map(String::as_str)).map(|near| {
+        let rest = place.strip_prefix(root.as_str()).unwrap_or_default();
+        format!("{near}{rest}")
     });
-    let within = function.argument_with_fields().filter(|_| near.is_empty() && placeholder.steps.is_empty());
-    let within = within.map_or_else(String::new, |(argument, of)| {
-        format!("; for a field of `{argument}: {of}`, write `<{argument}.{place}>`")
+    let near = near.or_else(|| {
+        let Some(Step::Field(field)) = placeholder.steps.first() else { return None };
+        // A field that is an argument, or that a pattern binds.
+        function.name(field)?;
+        place.split_once('.').map(|(_, bound)| bound.to_owned())
     });
-    let within = if within.is_empty() && near.is_empty() && function.receiver.is_some() {
-        format!("; for a field of `self`, write `<self.{place}>`")
-    } else {
-        within
-    };
+    let is_bare = near.is_none() && placeholder.steps.is_empty();
+    let within = is_bare.then(|| function.place_of_field(place)).flatten();
+    let within = within.or_else(|| {
+        let is_method = near.is_none() && function.receiver.is_some();
+        is_method.then(|| format!("for a field of `self`, write `<self.{place}>`"))
+    });
+    let near = near.map_or_else(String::new, |near| format!(": did you mean `<{near}>`"));
+    let within = within.map_or_else(String::new, |within| format!("; {within}"));
     format!("`<{place}>` names no argument of this function{near}; {}{within}", function.arguments())
 }
 

@@ -6,7 +6,7 @@ use syn::{Error, Expr, ExprAssign, ExprLit, Lit, LitStr};
 
 use super::VOCABULARY;
 use super::args::{CatchUp, OnCrash, Overlap};
-use crate::arguments::values as shared;
+use crate::arguments::values::{self as shared, word};
 
 /// Parses `name`, the name of the job.
 pub(super) fn name(value: &Expr) -> syn::Result<LitStr> {
@@ -134,12 +134,5 @@ pub(super) fn on_crash(value: &Expr) -> syn::Result<OnCrash> {
             value.span(),
             "`on_crash` is `rerun` (a tick whose process crashed runs again) or `skip`: write `on_crash = rerun`, or leave it out",
         )),
-    }
-}
-
-fn word(value: &Expr) -> Option<String> {
-    match value {
-        Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
-        _ => None,
     }
 }

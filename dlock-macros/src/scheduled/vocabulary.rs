@@ -8,7 +8,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     method: "job",
     has_key: false,
     parameters: PARAMETERS,
-    planned: PLANNED,
+    absent: ABSENT,
     aliases: ALIASES,
     ambiguous: &[(
         "timeout",
@@ -31,7 +31,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
 const PARAMETERS: &str = "name cron tz every slot overlap catch_up spread on_error on_crash lease min_hold max_hold \
     tick guard manager crate";
 
-const PLANNED: &[(&str, &str)] = &[
+const ABSENT: &[(&str, &str)] = &[
     ("key", "the `name` identifies the job: write `name = \"nightly-report\"`"),
     ("wait", "a call that does not run its tick returns `None` at once; see `overlap`"),
     ("namespace", "the job is in the namespace of its manager"),

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::future::Future;
 use std::time::{Duration, SystemTime};
 
+use super::return_types::CarriesLockError;
 use crate::error::Error;
 use crate::manager::LockManager;
 use crate::scheduled::function::FunctionCall;
@@ -90,19 +91,30 @@ pub trait JobResult: Sized {
     fn not_run() -> Self;
 }
 
-impl<T, E: From<Error> + Display> JobResult for Result<Option<T>, E> {
+impl<T, E: CarriesLockError + RecordedError> JobResult for Result<Option<T>, E> {
     fn failure(&self) -> Option<String> {
         self.as_ref().err().map(ToString::to_string)
     }
 
     fn of_error(error: Error) -> Self {
-        Err(error.into())
+        Err(E::carry(error))
     }
 
     fn not_run() -> Self {
         Ok(None)
     }
 }
+
+/// An error whose text is recorded for a tick that failed.
+#[diagnostic::on_unimplemented(
+    message = "the error type `{Self}` has no text that can be recorded",
+    label = "its error type does not implement `Display`",
+    note = "the text of an error is in the record of its job and in events: write `impl std::fmt::Display for {Self} {{ .. }}`, or derive it with thiserror: `#[error(\"..\")]`"
+)]
+pub trait RecordedError: Display {}
+
+#[diagnostic::do_not_recommend]
+impl<E: Display> RecordedError for E {}
 
 /// Runs the body if this call runs the tick.
 pub async fn run<R, F, Fut>(site: JobSite, schedule: &'static Schedule, returns: Returns<R>, body: F) -> R
