@@ -60,9 +60,9 @@ impl Job {
     /// Returns `None` if this call does not run the tick: another call runs it or has run it, the
     /// job is paused, or the previous run is active and [`Schedule::overlap`] skips the tick.
     ///
-    /// The current tick is the last instant of the schedule that is at most *early* after now, by
-    /// the server's clock. *Early* is half of the distance to the next instant, and at most 10 s.
-    /// While the body runs, its lease is renewed.
+    /// The current tick is the next instant of the schedule if that is due within the *early* time,
+    /// by the server's clock, and otherwise the last instant. The early time is half of the distance
+    /// between the two, and at most 10 s. While the body runs, its lease is renewed.
     ///
     /// A call that does not run costs one round trip, a call that runs costs two, and one per
     /// renewal. If the clocks of the process and the server differ, the first call of a manager
@@ -137,7 +137,9 @@ impl Job {
             None => JobCall::new(&self.store, schedule)?.begin_current(None).await?,
             Some(slot) => {
                 let call = JobCall::of_slots(&self.store, schedule)?;
-                let slot = tick::to_millis(slot).ok_or_else(|| config("slot", "the slot is before 1970"))?;
+                let slot = tick::to_millis(slot).ok_or_else(|| {
+                    config("slot", "the slot is before 1970: pass the time at which the run is due")
+                })?;
                 let kind = BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous: None };
                 call.begin(kind).await?
             }
