@@ -22,17 +22,17 @@ fn labels(text: &str) -> Vec<&str> {
     prose.filter_map(|rest| rest.split_once(']').map(|(label, _)| label)).collect()
 }
 
+/// Returns the problem of each kind of inline link that only rustdoc follows.
+fn inline_items(text: &str) -> impl Iterator<Item = String> {
+    ["](crate::", "](macro@"].into_iter().filter(move |inline| text.contains(*inline)).map(|inline| {
+        format!("`{inline}` leads nowhere in the sources: write `[text][label]`, and define it at the end")
+    })
+}
+
 /// Returns what is wrong with the links of a guide.
 fn problems(guide: &str, text: &str, in_rustdoc: &BTreeMap<&str, &str>) -> Vec<String> {
     let (defined, used) = (definitions(text), labels(text));
-    let mut found = Vec::new();
-    for inline in ["](crate::", "](macro@"] {
-        if text.contains(inline) {
-            found.push(format!(
-                "`{inline}` leads nowhere in the sources: write `[text][label]`, and define it at the end"
-            ));
-        }
-    }
+    let mut found: Vec<String> = inline_items(text).collect();
     for label in &used {
         if !defined.contains_key(label) {
             found.push(format!("add `[{label}]: FILE` at the end"));
@@ -79,6 +79,11 @@ fn every_link_of_a_guide_leads_to_an_item_and_to_a_file() {
         // The label of a guide is its name, so both targets are the same place.
         let is_other = target.strip_prefix("crate::docs::").is_some_and(|guide| guide != *label);
         wrong.extend(is_other.then(|| format!("{RUSTDOC_LINKS}: `[{label}]` leads to {target}")));
+    }
+
+    for attribute in ["distributed_lock", "idempotent", "key_part", "scheduled"] {
+        let text = read(format!("dlock-macros/src/docs/{attribute}.md"));
+        wrong.extend(inline_items(&text).map(|problem| format!("{attribute}.md: {problem}")));
     }
 
     assert!(in_rustdoc.len() > 30, "{in_rustdoc:?}");
