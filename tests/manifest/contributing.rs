@@ -1,4 +1,5 @@
-//! CONTRIBUTING: every file, type, and function that it names exists.
+//! CONTRIBUTING and the note on the backend port: every file, type, and function that they name
+//! exists, and the note has every method of the port.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -122,6 +123,24 @@ fn contributing_names_only_what_exists() {
 
     assert!(checked > 150 && sources.len() > 300, "{checked} names, {} files", sources.len());
     assert!(problems.is_empty(), "CONTRIBUTING.md:\n{}", problems.join("\n"));
+}
+
+#[test]
+fn the_note_on_the_port_has_every_method() {
+    let (traits, note) =
+        (read("dlock-runtime/src/backend/mod.rs"), read("dlock-runtime/src/backend/PORT.md"));
+    let (traits, _) = traits.split_once("#[cfg(test)]").expect("the module has tests");
+    let methods =
+        traits.lines().filter_map(|line| line.strip_prefix("    fn ")?.split_once('(')).map(|(name, _)| name);
+    // The facts have a table of their own.
+    let methods: BTreeSet<_> = methods.filter(|method| *method != "capabilities").collect();
+    let tables = note.split("## ").filter(|section| section.starts_with("Methods of"));
+    let rows = tables.flat_map(str::lines).filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let named = rows.flat_map(|cell| cell.split(", ")).map(|word| word.trim_matches('`'));
+    let named: BTreeSet<_> = named.map(|word| word.split('(').next().unwrap_or(word)).collect();
+
+    assert!(methods.len() > 15, "{methods:?}");
+    assert_eq!(named, methods, "methods in PORT.md, and those in mod.rs");
 }
 
 #[test]

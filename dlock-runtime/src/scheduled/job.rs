@@ -113,6 +113,25 @@ impl Job {
     /// # Cancel safety
     ///
     /// As [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// # use dlock_runtime::{Error, LockManager};
+    /// use dlock_runtime::scheduled::Schedule;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+    /// # let (manager, fire_at) = (LockManager::connect("memory://").await?, SystemTime::now());
+    /// let options = Schedule::every(Duration::from_secs(60))?.lease(Duration::from_secs(10));
+    /// let job = manager.job("report");
+    ///
+    /// // `fire_at` is from another scheduler, which calls every replica.
+    /// let first = job.run_slot(fire_at, &options, async |_| Ok::<_, Error>(())).await?;
+    /// let again = job.run_slot(fire_at, &options, async |_| Ok::<_, Error>(())).await?;
+    /// assert_eq!((first, again), (Some(()), None));
+    /// # Ok(()) }
+    /// ```
     pub async fn run_slot<T, E, F>(
         &self,
         slot: SystemTime,

@@ -27,11 +27,14 @@ use crate::manager::LockManager;
 ///   the same key has another record. So put the layer inside the layers that authenticate.
 /// - `POST` and `PATCH` requests are covered; see [`methods`](Self::methods). Other requests pass
 ///   through, and so do requests without a key unless [`required`](Self::required) is set.
+/// - A key belongs to one method and one route: the same key with another one is another call. Over
+///   axum, the matched path identifies the route, such as `/orders/{id}`, which needs the feature
+///   `axum`; otherwise the path does. Without that feature, put the layer outside `Router::nest`:
+///   inside, a request has lost the prefix of its path, and requests that differ only there are
+///   equal.
 /// - The body is read before the handler runs, up to [`max_body`](Self::max_body), for the
-///   [fingerprint](Self::fingerprint): another method, path, query, or body with the same key gets
-///   422. Over axum, the matched path identifies the route, which needs the feature `axum`;
-///   otherwise the path does. Without that feature, put the layer outside `Router::nest`: inside,
-///   a request has lost the prefix of its path, and requests that differ only there are equal.
+///   [fingerprint](Self::fingerprint): another path of the route, another query, or another body
+///   with the same key gets 422.
 ///
 /// # Responses
 ///
