@@ -90,8 +90,8 @@ fn every_link_of_a_guide_leads_to_an_item_and_to_a_file() {
     let folded: BTreeMap<_, _> = in_rustdoc.keys().map(|label| (label.to_lowercase(), label)).collect();
     assert_eq!(folded.len(), in_rustdoc.len(), "{RUSTDOC_LINKS}: two labels differ only in case");
     assert!(in_rustdoc.len() > 30, "{in_rustdoc:?}");
-    assert!(unused.is_empty(), "{RUSTDOC_LINKS}: no guide uses {unused:?}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(unused.is_empty(), "{RUSTDOC_LINKS}: no guide uses {unused:?}");
 }
 
 #[test]

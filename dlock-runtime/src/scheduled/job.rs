@@ -61,8 +61,8 @@ impl Job {
     /// job is paused, or the previous run is active and [`Schedule::overlap`] skips the tick.
     ///
     /// The current tick is the next instant of the schedule if that is due within the *early* time,
-    /// by the server's clock, and otherwise the last instant. The early time is half of the distance
-    /// between the two, and at most 10 s. While the body runs, its lease is renewed.
+    /// by the server's clock, and otherwise the last instant. The early time is half of the
+    /// distance between the two, and at most 10 s. While the body runs, its lease is renewed.
     ///
     /// A call that does not run costs one round trip, a call that runs costs two, and one per
     /// renewal. If the clocks of the process and the server differ, the first call of a manager
