@@ -72,9 +72,9 @@ use crate::manager::LockManager;
 ///
 /// # Cancel safety
 ///
-/// The handler runs on a task of its own: if the client hangs up, it runs to its end, and a retry
-/// gets its response. If the client hangs up before the body of the request was read, the handler
-/// does not run. See [`detached`](Self::detached).
+/// The handler runs on a task of its own: if the client disconnects, it runs to its end, and a retry
+/// gets its response. If the client disconnects before the body of the request was read, the
+/// handler does not run. See [`detached`](Self::detached).
 ///
 /// # Examples
 ///
@@ -247,7 +247,7 @@ impl<F: Clone> IdempotencyLayer<F> {
 
     /// Sets whether the handler runs on a task of its own. Default: `true`.
     ///
-    /// If `false`, a client that hangs up drops the handler. Then its request stays in progress
+    /// If `false`, a client that disconnects drops the handler. Then its request stays in progress
     /// until the lease ends, and [`on_crash`](Self::on_crash) applies.
     #[must_use]
     pub fn detached(self, detached: bool) -> Self {
