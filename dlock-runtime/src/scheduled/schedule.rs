@@ -53,6 +53,10 @@ impl Schedule {
     /// Returns the schedule of a cron expression of five fields, in UTC: minute, hour, day of
     /// month, month, day of week.
     ///
+    /// A field has `*`, values, lists, ranges, steps (`*/15`), and names (`MON`, `JAN`). The fields
+    /// for days can also have `L`, `W`, and `#`. If both fields for days are restricted, a day that
+    /// matches one of them matches, as in `crontab(5)`.
+    ///
     /// In other zones, a fixed time that the zone skips is due at the end of the gap, and one that
     /// it repeats is due once. Times are fixed if the fields for minutes and hours have values,
     /// lists, and ranges only, such as `0 2,14 * * *`. Intervals, such as `*/15 * * * *`, run
