@@ -126,7 +126,8 @@ pub use engine::interleavings::{Model, models};
 
 /// The guides.
 // Of two definitions of a link, the first one counts. So `rustdoc_links.md` leads to items, and the
-// definitions at the end of a guide lead to files, for readers of the sources.
+// definitions at the end of a guide lead to files, for readers of the sources. A failed example is
+// reported at its line in both texts together: its module is the guide.
 pub mod docs {
     #[doc = include_str!("docs/rustdoc_links.md")]
     #[doc = include_str!("docs/safety.md")]

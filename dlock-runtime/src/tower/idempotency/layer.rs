@@ -72,8 +72,8 @@ use crate::manager::LockManager;
 ///
 /// # Cancel safety
 ///
-/// The handler runs on a task of its own: if the client disconnects, it runs to its end, and a retry
-/// gets its response. If the client disconnects before the body of the request was read, the
+/// The handler runs on a task of its own: if the client disconnects, it runs to its end, and a
+/// retry gets its response. If the client disconnects before the body of the request was read, the
 /// handler does not run. See [`detached`](Self::detached).
 ///
 /// # Examples
