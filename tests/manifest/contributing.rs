@@ -103,9 +103,8 @@ fn problem(sources: &[Source], word: &str) -> Option<String> {
     if let Some((path, member)) = word.rsplit_once("::") {
         let of = path.rsplit("::").next().unwrap_or(path);
         let is_module = of.starts_with(|c: char| c.is_ascii_lowercase());
-        let is_found = |source: &Source| match is_module {
-            true => source.functions.contains(member),
-            false => source.has_member(of, member),
+        let is_found = |source: &Source| {
+            if is_module { source.functions.contains(member) } else { source.has_member(of, member) }
         };
         return (!sources.iter().any(is_found)).then(|| format!("`{word}`: `{of}` has no `{member}`"));
     }
