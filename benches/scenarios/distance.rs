@@ -1,4 +1,4 @@
-//! Round trips of a call and of a hand-off to another process, if the server is far away.
+//! The cost of a call and of a hand-off to another process in round trips, if the server is far.
 //!
 //! Figures are elapsed times divided by the round trip of a `PING` through the same proxy.
 //! Differences of up to 0.03 round trips do not count: the floor itself varies by that much between

@@ -143,9 +143,10 @@ impl Calendar {
 
     /// Returns the tick to which a call at `now` belongs.
     ///
-    /// It is the last instant that is at most *early* after `now`. *Early* is half of the distance
-    /// between two instants, and at most [`LONGEST_EARLY`]. So timers on machines whose clocks
-    /// differ mean the same tick, and a call between two distant instants belongs to the earlier.
+    /// It is the next instant if that is at most *early* after `now`, and otherwise the last one.
+    /// *Early* is half of the distance between the two, and at most [`LONGEST_EARLY`]. So timers on
+    /// machines whose clocks differ mean the same tick, and a call between two distant instants
+    /// belongs to the earlier.
     #[must_use]
     pub fn tick_at(&self, now: u64) -> Option<u64> {
         let last = self.last_before(now);

@@ -206,7 +206,7 @@ fn take_value(mut words: Vec<String>, option: &str) -> Result<(Vec<String>, Opti
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let Some(at) = words.iter().take(end).position(|word| word == option) else { return Ok((words, None)) };
     if at + 1 >= end {
-        return Err(format!("`{option}` has no value"));
+        return Err(format!("`{option}` has no value: write `{option} JSON`"));
     }
     words.remove(at);
     let value = words.remove(at);

@@ -83,9 +83,10 @@ async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
         (Some(holder), None) => format!("{holder} (owner not known: is it connected?)"),
         (None, _) => "a client that does not use dlock".to_owned(),
     };
-    let left =
-        seen.remaining().map_or("for ever".to_owned(), |left| format!("for {:.1} s", left.as_secs_f64()));
-    say(&format!("`{key}` is held by {holder}, {left} unless it is renewed; waiters: {}\n", seen.waiters()));
+    let left = seen.remaining().map_or("without a time to live".to_owned(), |left| {
+        format!("for {:.1} s unless it is renewed", left.as_secs_f64())
+    });
+    say(&format!("`{key}` is held by {holder}, {left}; waiters: {}\n", seen.waiters()));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -34,12 +34,15 @@ mod vocabulary;
 
 use proc_macro::TokenStream;
 
+// Of two definitions of a link, the first one counts; the one at the end of a text leads to a file.
+#[doc = "[idempotent]: macro@crate::idempotent\n\n"]
 #[doc = include_str!("docs/distributed_lock.md")]
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
     distributed_lock::expand(args.into(), item.into()).into()
 }
 
+#[doc = "[distributed_lock]: macro@crate::distributed_lock\n\n"]
 #[doc = include_str!("docs/idempotent.md")]
 #[proc_macro_attribute]
 pub fn idempotent(args: TokenStream, item: TokenStream) -> TokenStream {

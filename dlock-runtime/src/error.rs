@@ -150,7 +150,7 @@ pub enum Error {
     /// Another call with the same idempotency key is running.
     ///
     /// With a `wait`, the call waited that long.
-    #[error("a call with idempotency key `{key}` is still in progress")]
+    #[error("a call with idempotency key `{key}` is in progress: try again later, or set `wait`")]
     #[non_exhaustive]
     InProgress {
         /// The idempotency key.
@@ -189,7 +189,7 @@ pub enum Error {
     ///
     /// The result was larger than 64 KiB, or could not be serialized.
     #[error(
-        "the call with idempotency key `{key}` has completed, and {} is not stored: it is too large, or cannot be serialized",
+        "the call with idempotency key `{key}` has completed, and {} is not stored: it is too large, or cannot be serialized; look up what the call did",
         step.as_ref().map_or_else(|| "its result".to_owned(), |step| format!("the result of its step `{}`", Escaped(step)))
     )]
     #[non_exhaustive]

@@ -125,32 +125,44 @@ pub use engine::interleavings::coverage;
 pub use engine::interleavings::{Model, models};
 
 /// The guides.
+// Of two definitions of a link, the first one counts. So `rustdoc_links.md` leads to items, and the
+// definitions at the end of a guide lead to files, for readers of the sources. A failed example is
+// reported at its line in both texts together: its module is the guide.
 pub mod docs {
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[doc = include_str!("docs/safety.md")]
     pub mod safety {}
 
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[doc = include_str!("docs/proof.md")]
     pub mod proof {}
 
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[doc = include_str!("docs/threats.md")]
     pub mod threats {}
 
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[doc = include_str!("docs/configuration.md")]
     pub mod configuration {}
 
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[doc = include_str!("docs/keys.md")]
     pub mod keys {}
 
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[doc = include_str!("docs/waiting.md")]
     pub mod waiting {}
 
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[doc = include_str!("docs/recipes.md")]
     pub mod recipes {}
 
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[doc = include_str!("docs/services.md")]
     pub mod services {}
 
     // Its examples need the feature.
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[cfg_attr(feature = "idempotent", doc = include_str!("docs/idempotent.md"))]
     #[cfg_attr(
         not(feature = "idempotent"),
@@ -159,6 +171,7 @@ pub mod docs {
     pub mod idempotent {}
 
     // Its examples need the feature.
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[cfg_attr(feature = "scheduled", doc = include_str!("docs/scheduled.md"))]
     #[cfg_attr(
         not(feature = "scheduled"),
@@ -167,22 +180,27 @@ pub mod docs {
     pub mod scheduled {}
 
     // Its examples need the feature.
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[cfg_attr(feature = "testing", doc = include_str!("docs/testing.md"))]
     #[cfg_attr(
         not(feature = "testing"),
-        doc = "How to test code that takes locks: documented with the feature `testing`."
+        doc = "How to test code that acquires locks: documented with the feature `testing`."
     )]
     pub mod testing {}
 
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[doc = include_str!("docs/operating.md")]
     pub mod operating {}
 
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[doc = include_str!("docs/performance.md")]
     pub mod performance {}
 
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[doc = include_str!("docs/fleets.md")]
     pub mod fleets {}
 
+    #[doc = include_str!("docs/rustdoc_links.md")]
     #[doc = include_str!("docs/coming_from.md")]
     pub mod coming_from {}
 }

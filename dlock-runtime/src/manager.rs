@@ -346,8 +346,9 @@ impl LockManager {
     ///
     /// 1. Waiting calls and all later calls get [`Error::Shutdown`] immediately. A process that
     ///    [leads](Self::leader) resigns.
-    /// 2. Holders may finish until `deadline` has passed. Then their bodies are dropped at their
-    ///    next await, and their locks are released.
+    /// 2. Holders, idempotent calls, and runs of jobs may finish until `deadline` has passed, and
+    ///    results that the server has not confirmed are sent again. Then the bodies are dropped at
+    ///    their next await, and their locks are released.
     /// 3. One response timeout later, all remaining locks are released, even if a body or code with
     ///    a guard is still running.
     /// 4. Releases that are in flight have one more response timeout to be confirmed. If a

@@ -1,4 +1,4 @@
-//! Clients that hang up, handlers that panic, and outages of the store.
+//! Clients that disconnect, handlers that panic, and outages of the store.
 
 use std::convert::Infallible;
 use std::pin::pin;

@@ -6,7 +6,7 @@
 //! | `shop` | the service of the tests |
 //! | `responses` | what is stored, replayed, and sent as it is |
 //! | `requests` | bodies that are too long, end early, or never end |
-//! | `cancellation` | clients that hang up, panics, and outages |
+//! | `cancellation` | clients that disconnect, panics, and outages |
 //! | `composition` | timeouts, compression, CORS, and hyper |
 //! | `processes` | many callers over several processes, and a process that is killed |
 

@@ -3,6 +3,8 @@
 //! repository find what they need.
 
 mod campaigns;
+mod contributing;
+mod guides;
 mod packages;
 mod proof;
 mod prose;

@@ -1,9 +1,8 @@
 //! The cost of each operation in commands, exactly, and in round trips, over a slow network.
 //!
 //! The performance guide has the table. Counts are the same on every machine, so an additional
-//! command is found here before a clock would show it. Round trips are detected with a round-trip
-//! time far longer than any delay of a busy machine: an operation with an additional round trip is
-//! always late.
+//! command is found here before a clock would show it. The round-trip time is far longer than any
+//! delay of a busy machine, so an operation with an additional round trip is always late.
 //!
 //! See also `benches` for the speed of operations with a server nearby.
 

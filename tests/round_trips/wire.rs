@@ -100,7 +100,7 @@ fn in_words(counted: &BTreeMap<String, u64>) -> String {
     parts.join(", ")
 }
 
-/// Checks that `operation` takes exactly `trips` round trips.
+/// Checks that `operation` takes exactly this number of round trips.
 ///
 /// It must never take less, and at least one of several attempts must take less than one round trip
 /// more. A busy machine delays only some attempts, but an additional round trip delays all.

@@ -81,7 +81,7 @@ fn check_detached(function: &Function, report: &mut Report) {
             report.push(Error::new(
                 span,
                 format!(
-                    "the body runs to its end on its own task even if its caller hangs up, so it cannot use {what}: {cure}; then a caller that hangs up leaves the outcome unknown"
+                    "the body runs to its end on its own task even if the call is dropped, so it cannot use {what}: {cure}; then a dropped call leaves the outcome unknown"
                 ),
             ));
         }

@@ -171,8 +171,10 @@ impl Attempt {
         self.lease.check()?;
         let mut steps = lock(&self.steps);
         if name.is_empty() || name.len() > LONGEST_STEP_NAME {
-            let problem =
-                format!("the name of a step has 1 to {LONGEST_STEP_NAME} bytes, not {}", name.len());
+            let problem = format!(
+                "a step's name has {} bytes: write one of 1 to {LONGEST_STEP_NAME} bytes",
+                name.len()
+            );
             return Err(config("step", problem));
         }
         if !steps.begun.insert(name.to_owned()) {
@@ -182,9 +184,10 @@ impl Attempt {
         match steps.done.get(name) {
             Some(Some(result)) => Ok(Some(result.clone())),
             Some(None) => Err(Error::ResultNotStored { key: self.key().clone(), step: Some(name.into()) }),
-            None if steps.done.len() >= MAX_STEPS => {
-                Err(config("step", format!("a record has at most {MAX_STEPS} steps")))
-            }
+            None if steps.done.len() >= MAX_STEPS => Err(config(
+                "step",
+                format!("a record has at most {MAX_STEPS} steps: combine steps, or use more than one call"),
+            )),
             None => Ok(None),
         }
     }
@@ -287,5 +290,8 @@ fn send_in_order(
 
 /// Returns the failure of a reply that no script gives.
 pub(super) fn unexpected_reply() -> Failure {
-    Failure::new(FailureKind::Passing, "the server gave an unexpected reply")
+    Failure::new(
+        FailureKind::Passing,
+        "the server gave an unexpected reply to a script: check that no proxy changes replies",
+    )
 }

@@ -31,8 +31,12 @@ impl Fingerprints {
         secrets: &FingerprintSecrets,
         payload: &(impl Serialize + ?Sized),
     ) -> Result<Self> {
-        let value = serde_json::to_value(payload)
-            .map_err(|problem| config("fingerprint", format!("it cannot be written as JSON: {problem}")))?;
+        let value = serde_json::to_value(payload).map_err(|problem| {
+            config(
+                "fingerprint",
+                format!("it cannot be written as JSON: {problem}; use another value, or `fingerprint_bytes`"),
+            )
+        })?;
         let mut canonical = b"json:".to_vec();
         write_canonical(&value, &mut canonical);
         Ok(Self::of(secrets, &canonical))

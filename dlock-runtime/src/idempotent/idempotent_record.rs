@@ -16,6 +16,26 @@ use crate::key::LockKey;
 ///
 /// It is cheap to clone; all clones are one record. It owns what it needs, so a body that runs on a
 /// task of its own can move it.
+///
+/// # Examples
+///
+/// ```
+/// # use dlock_runtime::{Error, LockManager};
+/// use dlock_runtime::idempotent::OnCrash;
+///
+/// # async fn pay(_key: &str) -> Result<String, Error> { Ok("paid".to_owned()) }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+/// # let manager = LockManager::connect("memory://").await?;
+/// let call = manager.idempotent("charge:7:a1b2").on_crash(OnCrash::Resume);
+/// let paid = call
+///     .run(async |record| {
+///         let child_key = record.child_key("pay"); // the same in each attempt
+///         record.step("pay", async || pay(&child_key).await).await
+///     })
+///     .await?;
+/// assert_eq!(paid.value(), "paid");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct IdempotentRecord {
     attempt: Arc<Attempt>,

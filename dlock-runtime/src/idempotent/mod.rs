@@ -253,6 +253,35 @@ impl<P> Idempotent<P> {
     ///
     /// Use it for errors that are final, such as a rejected payment. After another error, the next
     /// call runs its body.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use dlock_runtime::{Error, LockManager};
+    /// #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    /// enum ChargeError {
+    ///     Declined,
+    ///     Lock(String),
+    /// }
+    ///
+    /// impl From<Error> for ChargeError {
+    ///     fn from(error: Error) -> Self {
+    ///         Self::Lock(error.to_string())
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+    /// # let manager = LockManager::connect("memory://").await?;
+    /// let is_final = |error: &ChargeError| matches!(error, ChargeError::Declined);
+    /// let charge = manager.idempotent("charge:7:a1b2").remember_errors_if(is_final);
+    ///
+    /// let first = charge.run(async |_| Err::<u64, _>(ChargeError::Declined)).await;
+    /// let again = charge.run(async |_| Ok::<u64, ChargeError>(1_200)).await;
+    ///
+    /// assert_eq!(first.err(), Some(ChargeError::Declined));
+    /// assert_eq!(again.err(), Some(ChargeError::Declined)); // the second body did not run
+    /// # Ok(()) }
+    /// ```
     pub fn remember_errors_if<E, F>(self, remember: F) -> Idempotent<RememberErrors<F>>
     where
         F: Fn(&E) -> bool,

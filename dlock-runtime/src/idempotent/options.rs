@@ -89,13 +89,16 @@ impl IdempotentOptions {
     /// Checks the bounds, and returns the lease. `default` is the manager's lease.
     pub(super) fn checked_lease(&self, default: Duration) -> Result<Duration> {
         if !(SHORTEST_TTL..=LONGEST_LEASE).contains(&self.ttl) {
-            return Err(config("ttl", "`ttl` of an idempotent call is not between 1 min and 365 days"));
+            return Err(config("ttl", "`ttl` of an idempotent call is out of bounds: use 1 min to 365 days"));
         }
         match self.lease {
             Some(lease) => {
                 checked_lease(lease)?;
                 if lease > self.ttl {
-                    return Err(config("lease", "`lease` is longer than `ttl`, which ends the record first"));
+                    return Err(config(
+                        "lease",
+                        "`lease` is longer than `ttl`, which ends the record first: shorten it, or raise `ttl`",
+                    ));
                 }
                 Ok(lease)
             }

@@ -175,10 +175,15 @@ impl<P> Idempotent<P> {
     ///
     /// If the future is dropped, the result may or may not be stored.
     pub async fn resolve(&self, result: &(impl Serialize + ?Sized)) -> Result<bool> {
-        let bytes = serde_json::to_vec(result)
-            .map_err(|problem| config("result", format!("it cannot be written as JSON: {problem}")))?;
+        let bytes = serde_json::to_vec(result).map_err(|problem| {
+            config(
+                "result",
+                format!("it cannot be written as JSON: {problem}; use a value that serde can write"),
+            )
+        })?;
         if bytes.len() > LONGEST_RESULT {
-            let problem = format!("it has {} bytes, and at most {LONGEST_RESULT} are stored", bytes.len());
+            let problem =
+                format!("it has {} bytes: store a result of at most {LONGEST_RESULT} bytes", bytes.len());
             return Err(config("result", problem));
         }
         let result = StoredResult::Bytes { bytes, is_error: false };

@@ -109,7 +109,8 @@ impl Leadership {
     /// doubles up to 10 s while terms are shorter than a lease. If the server is unavailable, the
     /// process contends again after the same backoff.
     ///
-    /// A term costs two round trips, and one per renewal.
+    /// A term costs three round trips, for the lock, the number, and the release, and one per
+    /// renewal.
     ///
     /// # Errors
     ///

@@ -14,6 +14,22 @@ use crate::token::ProcessId;
 ///
 /// It checks the lock once per second, which costs one round trip, and immediately when a term of
 /// this process starts or ends. A report about another process costs another one, for its owner.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> dlock_runtime::Result<()> {
+/// # let manager = dlock_runtime::LockManager::connect("memory://").await?;
+/// let mut watch = manager.leader("indexer").watch();
+/// assert_eq!(watch.next().await?, None); // no process leads
+///
+/// # let candidate = manager.leader("indexer");
+/// tokio::spawn(async move { candidate.lead(async |_term| std::future::pending::<()>().await).await });
+/// let leader = watch.next().await?.expect("a process leads");
+/// println!("{} leads, in term {:?}", leader.manager, leader.term);
+/// # assert_eq!(leader.manager, &*manager.id());
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct LeaderWatch {
     manager: LockManager,

@@ -45,7 +45,9 @@ impl CatchUp {
             return Err(config("catch_up", problem));
         }
         if let Some(period) = period.filter(|period| window < *period) {
-            let problem = format!("the window of {window:?} is shorter than the period of {period:?}");
+            let problem = format!(
+                "the window of {window:?} is shorter than the period of {period:?}, so no missed tick is in it: lengthen it"
+            );
             return Err(config("catch_up", problem));
         }
         Ok(())

@@ -60,9 +60,9 @@ impl Job {
     /// Returns `None` if this call does not run the tick: another call runs it or has run it, the
     /// job is paused, or the previous run is active and [`Schedule::overlap`] skips the tick.
     ///
-    /// The current tick is the last instant of the schedule that is at most *early* after now, by
-    /// the server's clock. *Early* is half of the distance to the next instant, and at most 10 s.
-    /// While the body runs, its lease is renewed.
+    /// The current tick is the next instant of the schedule if that is due within the *early* time,
+    /// by the server's clock, and otherwise the last instant. The early time is half of the
+    /// distance between the two, and at most 10 s. While the body runs, its lease is renewed.
     ///
     /// A call that does not run costs one round trip, a call that runs costs two, and one per
     /// renewal. If the clocks of the process and the server differ, the first call of a manager
@@ -113,6 +113,25 @@ impl Job {
     /// # Cancel safety
     ///
     /// As [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// # use dlock_runtime::{Error, LockManager};
+    /// use dlock_runtime::scheduled::Schedule;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+    /// # let (manager, fire_at) = (LockManager::connect("memory://").await?, SystemTime::now());
+    /// let options = Schedule::every(Duration::from_secs(60))?.lease(Duration::from_secs(10));
+    /// let job = manager.job("report");
+    ///
+    /// // `fire_at` is from another scheduler, which calls every replica.
+    /// let first = job.run_slot(fire_at, &options, async |_| Ok::<_, Error>(())).await?;
+    /// let again = job.run_slot(fire_at, &options, async |_| Ok::<_, Error>(())).await?;
+    /// assert_eq!((first, again), (Some(()), None));
+    /// # Ok(()) }
+    /// ```
     pub async fn run_slot<T, E, F>(
         &self,
         slot: SystemTime,
@@ -137,7 +156,9 @@ impl Job {
             None => JobCall::new(&self.store, schedule)?.begin_current(None).await?,
             Some(slot) => {
                 let call = JobCall::of_slots(&self.store, schedule)?;
-                let slot = tick::to_millis(slot).ok_or_else(|| config("slot", "the slot is before 1970"))?;
+                let slot = tick::to_millis(slot).ok_or_else(|| {
+                    config("slot", "the slot is before 1970: pass the time at which the run is due")
+                })?;
                 let kind = BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous: None };
                 call.begin(kind).await?
             }

@@ -100,7 +100,8 @@ impl JobCall {
             }
             // The reply has corrected the clock.
         }
-        let reason = "the server's clock does not keep still, or the schedule has no tick".into();
+        let reason =
+            "the server's clock stepped during the call, or the schedule has no tick yet: try again".into();
         Err(Error::Unavailable { key: Some(self.key.clone()), reason })
     }
 
@@ -168,7 +169,8 @@ impl JobCall {
                 }
                 BeginReply::Missed { since } => TickDecision::Missed { since, slot: slot_of(kind) },
                 BeginReply::Skip(SkipReason::Ahead) => {
-                    let problem = "the slot is more than one day ahead of the server's clock";
+                    let problem =
+                        "the slot is more than one day ahead of the server's clock: check both clocks";
                     return Err(crate::config::config("slot", problem));
                 }
                 BeginReply::Skip(reason) => {

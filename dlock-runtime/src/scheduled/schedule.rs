@@ -53,6 +53,10 @@ impl Schedule {
     /// Returns the schedule of a cron expression of five fields, in UTC: minute, hour, day of
     /// month, month, day of week.
     ///
+    /// A field has `*`, values, lists, ranges, steps (`*/15`), and names (`MON`, `JAN`). The fields
+    /// for days can also have `L`, `W`, and `#`. If both fields for days are restricted, a day that
+    /// matches one of them matches, as in `crontab(5)`.
+    ///
     /// In other zones, a fixed time that the zone skips is due at the end of the gap, and one that
     /// it repeats is due once. Times are fixed if the fields for minutes and hours have values,
     /// lists, and ranges only, such as `0 2,14 * * *`. Intervals, such as `*/15 * * * *`, run
@@ -201,10 +205,10 @@ impl Schedule {
         self.lease.map_or(Ok(Duration::ZERO), checked_lease)?;
         if let Some(max_hold) = self.max_hold {
             checked_lease(max_hold)
-                .map_err(|_| config("max_hold", "it is not between 100 ms and 365 days"))?;
+                .map_err(|_| config("max_hold", "it is out of bounds: use 100 ms to 365 days"))?;
         }
         if self.min_hold > LONGEST_LEASE {
-            return Err(config("min_hold", "it is longer than 365 days"));
+            return Err(config("min_hold", "it is longer than 365 days: shorten it"));
         }
         self.catch_up.check(None)?;
         Ok(calendar)
@@ -226,8 +230,10 @@ impl Schedule {
         }
         let period = calendar.fixed_period();
         self.catch_up.check(period)?;
-        if period.is_some_and(|period| self.spread > period / 2) {
-            return Err(config("spread", format!("{:?} is longer than half of the period", self.spread)));
+        if let Some(most) = period.map(|period| period / 2).filter(|most| self.spread > *most) {
+            let problem =
+                format!("{:?} is longer than half of the period: use at most {most:?}", self.spread);
+            return Err(config("spread", problem));
         }
         Ok(())
     }
@@ -242,7 +248,7 @@ impl Schedule {
         use crate::scheduled::tick;
         let now = tick::to_millis(now).unwrap_or_default();
         let next = self.checked()?.next_after(now).map(tick::from_millis);
-        next.ok_or_else(|| config("schedule", "it has no further instant"))
+        next.ok_or_else(|| config("schedule", "it has no further instant: correct the expression"))
     }
 
     pub(super) fn retries(&self) -> u32 {

@@ -27,11 +27,14 @@ use crate::manager::LockManager;
 ///   the same key has another record. So put the layer inside the layers that authenticate.
 /// - `POST` and `PATCH` requests are covered; see [`methods`](Self::methods). Other requests pass
 ///   through, and so do requests without a key unless [`required`](Self::required) is set.
+/// - A key belongs to one method and one route: the same key with another one is another call. Over
+///   axum, the matched path identifies the route, such as `/orders/{id}`, which needs the feature
+///   `axum`; otherwise the path does. Without that feature, put the layer outside `Router::nest`:
+///   inside, a request has lost the prefix of its path, and requests that differ only there are
+///   equal.
 /// - The body is read before the handler runs, up to [`max_body`](Self::max_body), for the
-///   [fingerprint](Self::fingerprint): another method, path, query, or body with the same key gets
-///   422. Over axum, the matched path identifies the route, which needs the feature `axum`;
-///   otherwise the path does. Without that feature, put the layer outside `Router::nest`: inside,
-///   a request has lost the prefix of its path, and requests that differ only there are equal.
+///   [fingerprint](Self::fingerprint): another path of the route, another query, or another body
+///   with the same key gets 422.
 ///
 /// # Responses
 ///
@@ -69,9 +72,9 @@ use crate::manager::LockManager;
 ///
 /// # Cancel safety
 ///
-/// The handler runs on a task of its own: if the client hangs up, it runs to its end, and a retry
-/// gets its response. If the client hangs up before the body of the request was read, the handler
-/// does not run. See [`detached`](Self::detached).
+/// The handler runs on a task of its own: if the client disconnects, it runs to its end, and a
+/// retry gets its response. If the client disconnects before the body of the request was read, the
+/// handler does not run. See [`detached`](Self::detached).
 ///
 /// # Examples
 ///
@@ -244,7 +247,7 @@ impl<F: Clone> IdempotencyLayer<F> {
 
     /// Sets whether the handler runs on a task of its own. Default: `true`.
     ///
-    /// If `false`, a client that hangs up drops the handler. Then its request stays in progress
+    /// If `false`, a client that disconnects drops the handler. Then its request stays in progress
     /// until the lease ends, and [`on_crash`](Self::on_crash) applies.
     #[must_use]
     pub fn detached(self, detached: bool) -> Self {

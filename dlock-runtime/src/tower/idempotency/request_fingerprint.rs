@@ -5,20 +5,21 @@ use sha2::{Digest, Sha256};
 
 use super::original_uri;
 
-/// The parts that two requests with the same key must have in common. Otherwise the second one gets
-/// 422.
+/// The parts that two requests with the same key, method, and route must have in common. Otherwise,
+/// the second one gets 422.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestFingerprint {
     pub(super) reads_body: bool,
 }
 
 impl RequestFingerprint {
-    /// Method, concrete path, query, and body. The default.
+    /// Path, query, and body. The default.
     ///
-    /// The body is read before the handler runs.
+    /// The body is read before the handler runs, up to
+    /// [`max_body`](crate::tower::IdempotencyLayer::max_body).
     pub const BODY_AND_ROUTE: Self = Self { reads_body: true };
 
-    /// Method, concrete path, and query.
+    /// Path and query.
     ///
     /// The body is not read, and may be of any size: for uploads.
     pub const ROUTE: Self = Self { reads_body: false };

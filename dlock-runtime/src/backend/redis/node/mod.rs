@@ -287,7 +287,7 @@ impl Node {
 
     /// Returns `true` if messages about `key` are received: its grants or, in other layouts, its
     /// releases.
-    pub(crate) fn is_told_of(&self, key: &str) -> bool {
+    pub(crate) fn receives_messages_about(&self, key: &str) -> bool {
         if !self.is_listening() || !self.encoding().has_queue() {
             return self.is_listening();
         }
@@ -412,7 +412,7 @@ impl Node {
     /// Otherwise a release would find no subscriber, and treat the waiter as dead.
     fn drop_requests_without_subscription(&self, mut request: Request) -> Request {
         if let Command::Enqueue { mode: mode @ EnqueueMode::Join, .. } = &mut request.command
-            && !self.is_told_of(&request.key)
+            && !self.receives_messages_about(&request.key)
         {
             *mode = EnqueueMode::TryOnly;
         }

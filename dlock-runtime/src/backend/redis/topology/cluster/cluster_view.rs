@@ -243,7 +243,7 @@ mod tests {
             )
         };
 
-        assert_listed("masters of a cluster", &written(MAX_PRIMARIES));
+        assert_listed("primaries of a cluster", &written(MAX_PRIMARIES));
         let most = i64::try_from(MAX_PRIMARIES).expect("it is a number of servers");
         assert!(naming(most).is_ok_and(|view| view.primaries().len() == MAX_PRIMARIES));
         for beyond in [most + 1, 16_384] {

@@ -161,8 +161,9 @@ impl ReplySink for PrimaryReplySink {
     fn on_grant(&self, grant: GrantMessage) {
         let Some(cluster) = self.cluster.upgrade() else { return };
         let owner = lock(&cluster.state).table.owner(Slot::of(&grant.key)).cloned();
-        let counts =
-            owner.is_none_or(|owner| owner.address == self.address || !owner.node.is_told_of(&grant.key));
+        let counts = owner.is_none_or(|owner| {
+            owner.address == self.address || !owner.node.receives_messages_about(&grant.key)
+        });
         if counts {
             cluster.engine.on_grant(grant);
         }
