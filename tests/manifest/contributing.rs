@@ -18,7 +18,7 @@ const BASES: [&str; 5] = [
     "dlock-runtime/src/backend/redis/encoding/scripts/",
 ];
 
-/// Names that stand for any other name.
+/// Placeholders for any other name.
 const EXAMPLES: [&str; 2] = ["name.rs", "subject_condition_result"];
 
 /// The names in one source file.
