@@ -1,5 +1,6 @@
 //! Records behind Sentinel, in a cluster, and over a quorum.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
@@ -94,12 +95,78 @@ async fn a_duplicate_is_woken_in_every_part_of_a_cluster() {
     }
 }
 
+/// Returns the slot of the record of `key`.
+fn slot_of_record(fleet: &ClusterFleet, key: &str) -> u16 {
+    let record = format!("dlock:{key}##idem");
+    let slot = fleet.server(fleet.masters()[0]).call(&["CLUSTER", "KEYSLOT", &record]).integer();
+    slot.and_then(|slot| u16::try_from(slot).ok()).expect("a slot")
+}
+
+/// Returns a key with `prefix` whose record is in part 1 of the cluster.
+fn key_in_part_1(fleet: &ClusterFleet, prefix: &str) -> String {
+    let is_there = |key: &String| fleet.owner(slot_of_record(fleet, key)) == fleet.masters()[1];
+    (0..1_000).map(|number| format!("{prefix}:{number}")).find(is_there).expect("slots are spread")
+}
+
+/// One failover meets a record that is completed, one of a running body, and one that no replica
+/// has when the primary is killed.
+#[tokio::test]
+async fn a_fail_over_of_a_cluster_loses_no_record_that_a_replica_has() {
+    let mut fleet = ClusterFleet::start();
+    allow_records(fleet.servers());
+    let [done, running, refused, careless] =
+        ["done", "running", "refused", "careless"].map(|prefix| key_in_part_1(&fleet, prefix));
+    let url = fleet.url_with("?replica_acks=1&response_timeout=300ms");
+    let (one, two, without_acks) =
+        (connect(&url).await, connect(&url).await, connect(&fleet.url_with("")).await);
+    let runs = [(); 4].map(|()| Runs::default());
+    let [of_done, of_running, of_refused, of_careless] = &runs;
+
+    assert_eq!(of_done.run(&one.idempotent(&done)).await.expect("it runs"), (1, false));
+    let (entered, leave) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let first = tokio::spawn({
+        let (call, entered, leave) = (one.idempotent(&running), Arc::clone(&entered), Arc::clone(&leave));
+        async move {
+            let body = async move |_| {
+                entered.notify_one();
+                leave.notified().await;
+                Ok::<_, Error>(7)
+            };
+            call.run(body).await
+        }
+    });
+    entered.notified().await;
+    let unreplicated = async {
+        let started = of_refused.run(&one.idempotent(&refused)).await;
+        (started, of_careless.run(&without_acks.idempotent(&careless)).await)
+    };
+    let (started, forgotten) = fleet.kill_before_replication(1, unreplicated).await;
+    let switch = fleet.switched().await;
+    fleet.heal(switch.from);
+
+    assert!(matches!(started, Err(Error::Unavailable { .. })), "{started:?}");
+    // It waits until its manager has followed the failover.
+    let replayed = of_done.run(&two.idempotent(&done).wait(LONG / 3)).await;
+    assert_eq!(replayed.expect("it is replayed"), (1, true));
+    let duplicate = of_running.run(&two.idempotent(&running)).await;
+    assert!(matches!(duplicate, Err(Error::InProgress { .. })), "{duplicate:?}");
+    leave.notify_one();
+    let first = within(LONG, "the body", first).await.expect("no panic").expect("it runs");
+    assert_eq!((first.into_value(), of_running.count()), (7, 0));
+    let again = two.idempotent(&running).wait(LONG / 3);
+    assert_eq!(of_running.run(&again).await.expect("it is replayed"), (7, true));
+    let next = of_refused.run(&two.idempotent(&refused)).await;
+    assert_eq!(next.expect("it runs"), (1, false), "no body ran without a replica");
+    // Without `replica_acks`, the result is lost, and the body runs twice.
+    assert_eq!(forgotten.expect("it runs"), (1, false));
+    assert_eq!(of_careless.run(&two.idempotent(&careless)).await.expect("it runs"), (2, false));
+}
+
 #[tokio::test]
 async fn a_record_moves_with_its_slot_while_its_body_runs() {
     let fleet = ClusterFleet::start();
     allow_records(fleet.servers());
-    let slot = fleet.server(fleet.masters()[0]).call(&["CLUSTER", "KEYSLOT", "dlock:moved##idem"]).integer();
-    let slot = slot.and_then(|slot| u16::try_from(slot).ok()).expect("a slot");
+    let slot = slot_of_record(&fleet, "moved");
     let to = *fleet.masters().iter().find(|port| **port != fleet.owner(slot)).expect("another master");
 
     let url = fleet.url_with("?grant_lease=200ms");
