@@ -107,6 +107,7 @@ impl RenewedLease {
     }
 
     /// Marks the lease as lost, and returns the error.
+    #[cfg(feature = "idempotent")]
     pub(crate) fn lose(&self, cause: LossCause) -> Error {
         lock(&self.owner).mark_lost(cause);
         self.lost.notify_waiters();
