@@ -389,7 +389,7 @@ fn a_body_with_a_record_continues_only_in_the_parent() {
                 polled.fetch_add(1, Ordering::SeqCst);
                 if go_on.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
             };
-            let mut call = Some(with_record(kind, &locks, &step));
+            let mut call = Some(with_record(kind, &locks, step));
             poll_until_it_waits(&runtime, call.as_mut().expect("it is there").as_mut(), || {
                 polled.load(Ordering::SeqCst) > 0
             });
@@ -414,7 +414,7 @@ fn a_body_with_a_record_continues_only_in_the_parent() {
             let mut call = call.take().expect("it runs here");
             runtime.block_on(async {
                 if url.starts_with("redis") {
-                    // Longer than the lease: the child has not ended it, and this process renews it.
+                    // Longer than the lease: the child has not ended it, and this process renews.
                     let ended = tokio::time::timeout(SHORT_LEASE * 3 / 2, call.as_mut()).await;
                     assert!(ended.is_err(), "{kind}: {ended:?}");
                 }

@@ -98,8 +98,8 @@ async fn a_record_that_is_no_record_starts_no_body() {
     assert_eq!(bodies.load(Ordering::Relaxed), 0);
 }
 
-/// Values that no script writes into a number of a record. The fencing token must rise, and a number
-/// of this size does not.
+/// Values that no script writes into a number of a record. From the last one on, a fencing token
+/// would not rise.
 #[tokio::test]
 async fn a_record_with_a_forged_number_starts_no_body() {
     let server = redis();

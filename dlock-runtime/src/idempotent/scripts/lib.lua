@@ -10,7 +10,8 @@
 -- an owner's script sets the time to live first: a result is stored even then.
 
 -- Other clients can write to the key as well. Copying much of it would block the server, and a
--- reply above 4 MiB would close the connection. If an ACL rejects MEMORY USAGE, the size is unknown.
+-- reply above 4 MiB would close the connection. If an ACL rejects MEMORY USAGE, the size is
+-- unknown.
 local MOST_FIELDS, LARGEST, LONGEST_QUEUE = 128, 4000000, 5120
 
 local function is_larger_than_a_record()
