@@ -281,13 +281,15 @@ fn modules_import_in_one_direction() {
     assert!(gone.is_empty(), "these cycles are gone: remove them from the exceptions: {gone:#?}");
 }
 
+/// Returns `true` if the module is `folder`, or in it.
+fn is_under(module: &str, folder: &str) -> bool {
+    module.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
 /// Returns the imports of modules under `from` that lead to a module under one of `to`.
 fn imports_between(from: &str, to: &[&str]) -> Vec<String> {
     let sources = sources();
     let modules: BTreeSet<&str> = sources.iter().map(|source| &*source.module).collect();
-    let is_under = |module: &str, folder: &str| {
-        module.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-    };
     let of_folder: Vec<_> = sources.iter().filter(|source| is_under(&source.module, from)).collect();
     assert!(!of_folder.is_empty(), "there is no module `{from}`");
     for folder in to {
