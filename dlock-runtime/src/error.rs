@@ -530,6 +530,24 @@ mod tests {
     }
 
     #[test]
+    fn each_error_of_an_idempotent_call_has_its_codes() {
+        let key = || LockKey::new("charge:7").expect("a key");
+        let left = Some(Duration::from_millis(300));
+        for (error, http, grpc, retry_after) in [
+            (Error::InProgress { key: key(), retry_after: left }, 409, 10, left),
+            (Error::KeyReused { key: key() }, 422, 3, None),
+            (Error::OutcomeUnknown { key: key(), attempt: 1 }, 500, 2, None),
+            (Error::ResultNotStored { key: key(), step: None }, 500, 15, None),
+            (Error::Undecodable { key: key(), problem: "of version 1".into() }, 500, 13, None),
+        ] {
+            let codes = (error.http_status(), error.grpc_code(), error.retry_after());
+
+            assert_eq!(codes, (http, grpc, retry_after), "{error:?}");
+            assert!(!error.client_message().contains("charge"), "{error:?}");
+        }
+    }
+
+    #[test]
     fn client_messages_name_no_key_and_no_cause() {
         let key = LockKey::new("order:7").expect("a key");
         let reason = "no connection to redis at 10.0.0.1".into();

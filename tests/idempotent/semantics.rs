@@ -1,5 +1,6 @@
 //! The table of semantics, in memory and over Redis.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,6 +213,24 @@ async fn a_large_result_is_returned_and_never_run_again() {
             let later = runs.run(&larger).await;
             assert!(matches!(later, Err(Error::ResultNotStored { step: None, .. })), "{later:?}");
         }
+        assert_eq!(runs.count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_result_without_json_is_returned_and_never_run_again() {
+    for world in worlds() {
+        let (manager, runs) = (world.manager().await, Runs::default());
+        let call = manager.idempotent("k");
+        // JSON has no keys that are arrays.
+        let value = BTreeMap::from([([7_u8], 1_u8)]);
+
+        let returned = value.clone();
+        let first = call.run(async move |_| Ok::<_, Error>(returned)).await.expect("the caller gets it");
+        let later = runs.run(&call).await;
+
+        assert_eq!(first.into_value(), value);
+        assert!(matches!(later, Err(Error::ResultNotStored { step: None, .. })), "{later:?}");
         assert_eq!(runs.count(), 0);
     }
 }

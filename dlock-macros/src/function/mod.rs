@@ -191,8 +191,8 @@ impl Function {
         last_segment(of).map(|segment| segment.ident.to_string())
     }
 
-    /// Returns what to write for a field of the first argument whose type may have fields, as a part
-    /// of a message.
+    /// Returns what to write for a field of the first argument whose type may have fields, as a
+    /// part of a message.
     pub(crate) fn place_of_field(&self, field: &str) -> Option<String> {
         self.types().find_map(|(parameter, of)| {
             let segment = last_segment(of)?;

@@ -367,6 +367,33 @@ mod outages {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_result_is_stored_after_an_outage_of_20_s_at_its_end() {
+        let locks = TestLocks::new();
+        let manager = locks.manager();
+        let call = manager.idempotent("k").lease(10 * SECOND);
+        let other = locks.another_manager().idempotent("k");
+        let mut outage = None;
+
+        let ran = call.run_attached(async |_| {
+            outage = Some(locks.outage());
+            Ok::<_, Error>(1)
+        });
+        assert_eq!(ran.await.expect("the caller gets its value").into_value(), 1);
+        assert_eq!(manager.pending_results(), 1);
+        tokio::time::sleep(20 * SECOND).await;
+        let away = other.run(async |_| Ok::<_, Error>(2)).await;
+        assert!(matches!(away, Err(Error::Unavailable { .. })), "{away:?}");
+        drop(outage);
+        // The result is not there yet, and the lease is over.
+        let crashed = other.run(async |_| Ok::<_, Error>(3)).await;
+        assert!(matches!(crashed, Err(Error::OutcomeUnknown { attempt: 1, .. })), "{crashed:?}");
+        tokio::time::sleep(5 * SECOND).await;
+
+        let again = other.run(async |_| Ok::<_, Error>(4)).await.expect("it is replayed");
+        assert_eq!((*again.value(), again.is_replayed(), manager.pending_results()), (1, true, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_call_that_is_running_does_not_run_again_in_an_outage() {
         let locks = TestLocks::new();
         let first = locks.another_manager().idempotent("k").lease(60 * SECOND);
