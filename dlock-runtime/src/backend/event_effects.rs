@@ -98,7 +98,9 @@ mod tests {
                 .collect();
             let mut effects = EventEffects::default();
 
-            counters.iter().cloned().map(Waker::from).for_each(|waker| effects.wake_later(waker));
+            for counter in &counters {
+                effects.wake_later(Waker::from(Arc::clone(counter)));
+            }
             effects.run();
 
             assert!(counters.iter().all(|counter| counter.woken.load(Ordering::SeqCst) == 1), "{at}");

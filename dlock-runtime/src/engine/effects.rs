@@ -31,7 +31,9 @@ impl<'a> Effects<'a> {
             self.tasks.wake_later(own);
         }
         if let Some(observers) = observers {
-            observers.into_values().for_each(|observer| self.tasks.wake_later(observer));
+            for observer in observers.into_values() {
+                self.tasks.wake_later(observer);
+            }
         }
     }
 

@@ -172,9 +172,11 @@ impl CommandQueue {
     }
 }
 
-/// With 64 tasks, separate writes of 8 to 32 requests raise the throughput by a third. Within this
-/// range, 16 is as good as any.
-pub(super) const BATCH_SIZE: usize = 16;
+/// With 64 tasks and a free core for the server, separate writes of 8 to 32 requests raise the
+/// throughput by a third, and no size in this range is better than another. If the client and the
+/// server share one core, each write is a switch: with 32, the throughput is a tenth higher than
+/// with 16, for 0.91 x the processor time.
+pub(super) const BATCH_SIZE: usize = 32;
 
 /// With 1,000 tasks, writes of 16 gain nothing. Writes of an eighth of all pending requests gain a
 /// sixth.
