@@ -70,8 +70,9 @@ mod tests {
         assert_eq!(MAX_WAITING_PROCESSES * 40, 5_120);
         assert_listed(
             "record of an idempotent call",
-            "128 fields and 4,000,000 bytes; numbers below 2⁵³ - 1",
+            "128 fields and 4,000,000 bytes; numbers below 2⁵³ - 1; attempts below 2³² - 1",
         );
+        assert!(records.contains(&format!("LAST_ATTEMPT = {}", u32::MAX - 1)));
         assert!(include_str!("scheduled/job.lua").contains("MOST_FIELDS, LARGEST = 128, 262144"));
         assert_listed("record of a job", "128 fields and 256 KiB; numbers below 2⁵³ - 1");
         assert!(include_str!("scheduled/job.lua").contains(&format!("LARGEST_NUMBER = {}", LAST_FENCE - 1)));

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::engine::renewed_lease::{LeaseRenewal, RenewedLease};
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, LossCause, Result};
-use crate::idempotent::operation::{RecordOperation, decode, lease_reply};
+use crate::idempotent::operation::{RecordOperation, UnreadableReply, decode, lease_reply};
 use crate::idempotent::options::OnCrash;
 use crate::key::{LockKey, Name};
 use crate::manager::LockManager;
@@ -141,7 +141,7 @@ impl Attempt {
     pub(super) async fn send(&self, event: IdempotencyEvent) -> Result<IdempotencyReply, CallFailure> {
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(event));
         let reply = self.engine().call(&self.lease.record, &operation).await?;
-        decode(&reply).ok_or_else(|| CallFailure::Unknown(unexpected_reply()))
+        decode(&reply).map_err(|_| CallFailure::Unknown(unexpected_reply()))
     }
 
     /// Ends the attempt at `point` as a crash does, if a test wants that.
@@ -262,7 +262,7 @@ impl Attempt {
     ) {
         let (record, operation) = (Name::clone(&self.lease.record), Arc::new(RecordOperation(event)));
         self.engine().call_in_background(record, operation, self.terms.ttl, |reply| {
-            on_end(reply.as_ref().and_then(decode));
+            on_end(reply.and_then(|reply| decode(&reply).ok()));
         });
     }
 }
@@ -278,7 +278,7 @@ fn send_in_order(
     let Some(event) = events.pop_front() else { return on_end(None) };
     let (weak, key) = (Arc::downgrade(engine), Name::clone(&record));
     engine.call_in_background(key, Arc::new(RecordOperation(event)), limit, move |reply| {
-        let reply = reply.as_ref().and_then(decode);
+        let reply = reply.and_then(|reply| decode(&reply).ok());
         match weak.upgrade() {
             Some(engine) if !events.is_empty() && reply == Some(IdempotencyReply::Done) => {
                 send_in_order(&engine, record, events, limit, on_end);
@@ -294,4 +294,14 @@ pub(super) fn unexpected_reply() -> Failure {
         FailureKind::Passing,
         "the server gave an unexpected reply to a script: check that no proxy changes replies",
     )
+}
+
+/// Returns the error of a reply that cannot be read.
+pub(super) fn unreadable(problem: UnreadableReply, key: LockKey) -> Error {
+    match problem {
+        UnreadableReply::Unexpected => unexpected_reply().into_error(key),
+        UnreadableReply::NoRecord => {
+            Error::WrongKind { key, found: "a hash that is not the record of an idempotent call".into() }
+        }
+    }
 }
