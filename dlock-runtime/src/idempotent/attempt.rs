@@ -60,6 +60,8 @@ pub(super) struct Attempt {
     /// Whether there is a record; `false` if the server was unavailable at the start.
     pub(super) is_recorded: bool,
     has_run: AtomicBool,
+    /// Whether the record has given the body an error.
+    has_refused: AtomicBool,
     steps: Mutex<Steps>,
 }
 
@@ -99,6 +101,7 @@ impl Attempt {
             terms,
             is_recorded: true,
             has_run: AtomicBool::new(false),
+            has_refused: AtomicBool::new(false),
             steps: Mutex::new(Steps { done, bytes, ..Steps::default() }),
         }
     }
@@ -116,6 +119,7 @@ impl Attempt {
             terms,
             is_recorded: false,
             has_run: AtomicBool::new(false),
+            has_refused: AtomicBool::new(false),
             steps: Mutex::default(),
         }
     }
@@ -135,6 +139,16 @@ impl Attempt {
 
     pub(super) fn has_run(&self) -> bool {
         self.has_run.load(Ordering::Acquire)
+    }
+
+    /// Marks that the body gets this error from its record.
+    pub(super) fn refuse(&self, error: Error) -> Error {
+        self.has_refused.store(true, Ordering::Release);
+        error
+    }
+
+    pub(super) fn has_refused(&self) -> bool {
+        self.has_refused.load(Ordering::Acquire)
     }
 
     /// Sends an event about the record of this attempt.
