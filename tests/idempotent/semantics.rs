@@ -167,7 +167,8 @@ async fn an_error_is_forgotten_or_remembered() {
     }
 }
 
-/// A body that is cut off and blocks its thread beyond the lease, and ends within the same poll.
+/// A body whose renewals are late, and that blocks its thread beyond the lease. It ends within the
+/// same poll, while it still owns the record.
 #[tokio::test]
 async fn an_error_of_a_lost_attempt_is_not_remembered() {
     #[derive(Debug, serde::Serialize, serde::Deserialize, PartialEq)]
@@ -179,14 +180,15 @@ async fn an_error_of_a_lost_attempt_is_not_remembered() {
     }
     let server = server();
     let proxy = Proxy::in_front_of(&server);
-    let attempt = async |url: String, is_cut: bool| {
+    let attempt = async |url: String, is_late: bool| {
         let manager = LockManager::connect(&url).await.expect("the server takes managers");
         let call = manager.idempotent("k").lease(Duration::from_millis(100));
-        let call = call.on_crash(OnCrash::Resume).remember_errors_if(|_: &Problem| true);
+        let call = call.wait(LONG).on_crash(OnCrash::Resume).remember_errors_if(|_: &Problem| true);
         let body = async |record: IdempotentRecord| {
-            if is_cut {
-                proxy.black_hole();
+            if is_late {
+                proxy.hold_requests();
                 std::thread::sleep(Duration::from_millis(200));
+                proxy.pass();
             }
             record.step("psp", async || Ok(record.attempt())).await
         };
@@ -194,7 +196,6 @@ async fn an_error_of_a_lost_attempt_is_not_remembered() {
     };
 
     let lost = attempt(proxy.url_with(""), true).await;
-    proxy.pass();
     assert!(matches!(&lost, Err(Problem(text)) if text.contains("lost")), "{lost:?}");
 
     assert_eq!(attempt(server.url(), false).await, Ok(2), "its step runs in the next attempt");
