@@ -51,8 +51,8 @@ pub enum Completion {
     /// Only that the call has completed with an error. Later calls get what they get after
     /// [`NotStored`](Self::NotStored).
     ErrorNotStored,
-    /// Nothing, since the call has ended with an error: the next call runs its body. Completed steps
-    /// stay, and are replayed to it.
+    /// Nothing, since the call has ended with an error: the next call runs its body. Completed
+    /// steps stay, and are replayed to it.
     Forget,
 }
 
