@@ -70,10 +70,13 @@ mod tests {
         assert_eq!(MAX_WAITING_PROCESSES * 40, 5_120);
         assert_listed(
             "record of an idempotent call",
-            "128 fields and 4,000,000 bytes; numbers below 2⁵³ - 1",
+            "128 fields and 4,000,000 bytes; numbers below 2⁵³ - 1; attempts below 2³² - 1",
         );
+        assert!(records.contains(&format!("LAST_ATTEMPT = {}", u32::MAX - 1)));
         assert!(include_str!("scheduled/job.lua").contains("MOST_FIELDS, LARGEST = 128, 262144"));
-        assert_listed("record of a job", "128 fields and 256 KiB");
+        assert_listed("record of a job", "128 fields and 256 KiB; numbers below 2⁵³ - 1");
+        assert!(include_str!("scheduled/job.lua").contains(&format!("LARGEST_NUMBER = {}", LAST_FENCE - 1)));
+        assert_listed("last fencing token of a job", "2⁵³ - 2");
         assert_listed("fencing token", "2⁵³ - 1; with `layout=redisson` 2⁶³ - 1");
         assert_eq!((LAST_FENCE, LAST_FENCE_OF_REDISSON), (9_007_199_254_740_991, 9_223_372_036_854_775_807));
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_runtime::idempotent::OnCrash;
+use dlock_runtime::idempotent::{OnCrash, OnUnavailable};
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::resp::Reply;
 use dlock_tests::{RedisServer, until, within};
@@ -64,12 +64,15 @@ async fn a_record_with_forged_fields_starts_no_body() {
     let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
     let numbers = ["", "x", "-1", "1.5", "0x10", " 7", "inf", "nan", "1e308", "9007199254740992"];
     let counts = ["n", "l", "c"].into_iter().flat_map(|field| numbers.map(|value| (field, value)));
-    let texts = [("s", ""), ("s", "Z"), ("s", "PC"), ("s", "\u{1b}[2J"), ("d", "x")];
+    // An attempt that has no successor.
+    let counts = counts.chain([("n", "4294967295"), ("n", "4294967296")]);
+    let texts = [("s", ""), ("s", "Z"), ("s", "PC"), ("s", "\u{1b}[2J"), ("d", "x"), ("v", "x")];
+    let steps = [("x:psp", ""), ("x:psp", "1"), ("x:psp", "-1")];
     let call = manager.idempotent("order:7").on_crash(OnCrash::Rerun);
     crash(&call).await;
     let record = record_of(&server);
     server.call(&["COPY", &record, "crashed"]);
-    for (field, value) in counts.chain(texts) {
+    for (field, value) in counts.chain(texts).chain(steps) {
         let runs = Runs::default();
         server.call(&["COPY", "crashed", &record, "REPLACE"]);
         server.call(&["HSET", &record, field, value]);
@@ -84,6 +87,37 @@ async fn a_record_with_forged_fields_starts_no_body() {
             let kept = server.call(&["HGET", &record, field]);
             assert_eq!(kept.text(), Some(value), "it is left as it is");
         }
+    }
+}
+
+/// Bytes that are no text, in the fields that a call or an operator reads as text.
+#[tokio::test]
+async fn a_record_with_bytes_for_text_starts_no_body() {
+    let server = server();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    for on_crash in [OnCrash::Fail, OnCrash::Rerun, OnCrash::Resume] {
+        let call = manager.idempotent("order:7").on_crash(on_crash).on_unavailable(OnUnavailable::Run);
+        crash(&call).await;
+        let record = record_of(&server);
+        server.call(&["COPY", &record, "crashed"]);
+        for forged in ["'v', '0:\\255'", "'v', '0:\\194'", "'v', '0:\\237\\160\\128'", "'x:\\255', '+1'"] {
+            let runs = Runs::default();
+            server.call(&["COPY", "crashed", &record, "REPLACE"]);
+            server.call(&["EVAL", &format!("redis.call('HSET', KEYS[1], {forged})"), "1", &record]);
+            let stored = server.call(&["DUMP", &record]);
+
+            let shown = call.status().await;
+            assert!(matches!(shown, Err(Error::WrongKind { .. })), "{forged}: {shown:?}");
+            // Without a second attempt, no call reads the steps.
+            let reads_steps = on_crash != OnCrash::Fail || !forged.starts_with("'x:");
+            for call in [call.clone(), call.clone().wait(LONG)].into_iter().filter(|_| reads_steps) {
+                let refused = within(LONG, "the call", runs.run(&call)).await;
+                assert!(matches!(refused, Err(Error::WrongKind { .. })), "{forged}: {refused:?}");
+            }
+            assert_eq!(runs.count(), 0, "{forged}");
+            assert_eq!(server.call(&["DUMP", &record]), stored, "{forged}");
+        }
+        server.call(&["DEL", &record, "crashed"]);
     }
 }
 

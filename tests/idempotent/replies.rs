@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dlock_runtime::idempotent::OnUnavailable;
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::hostile::Request;
 use dlock_tests::{Answer, HostileServer, within};
@@ -54,6 +55,30 @@ async fn a_start_with_an_undecodable_reply_runs_no_body() {
         let refused = within(LONG, "the call", runs.run(&manager.idempotent("k"))).await;
 
         assert!(matches!(refused, Err(Error::Unavailable { .. })), "{reply:?}: {refused:?}");
+        assert_eq!(runs.count(), 0, "{reply:?}");
+    }
+}
+
+/// Replies that a script gives about a record that another client has written.
+const FORGED: [&[u8]; 4] = [
+    b"*2\r\n:1\r\n:4294967296\r\n",
+    b"*4\r\n:1\r\n:1\r\n$1\r\na\r\n$1\r\n1\r\n",
+    b"*5\r\n:3\r\n$0\r\n\r\n$0\r\n\r\n$1\r\n\xff\r\n$1\r\nT\r\n",
+    b"*5\r\n:3\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n$1\r\nZ\r\n",
+];
+
+#[tokio::test]
+async fn a_start_on_an_undecodable_record_runs_no_body() {
+    for reply in FORGED {
+        let server = HostileServer::answering(&["EVAL", "EVALSHA"], &Answer::Raw(reply.to_vec()));
+        let manager = LockManager::connect(&server.url()).await.expect("the server accepts connections");
+        let call = manager.idempotent("k").on_unavailable(OnUnavailable::Run);
+        let runs = Runs::default();
+
+        for call in [call.clone(), call.wait(LONG)] {
+            let refused = within(LONG, "the call", runs.run(&call)).await;
+            assert!(matches!(refused, Err(Error::WrongKind { .. })), "{reply:?}: {refused:?}");
+        }
         assert_eq!(runs.count(), 0, "{reply:?}");
     }
 }

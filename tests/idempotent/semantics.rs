@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_runtime::Error;
 use dlock_runtime::idempotent::{Completion, IdempotencyState, IdempotentRecord, OnCrash};
-use dlock_tests::within;
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::{Proxy, within};
 use tokio::sync::Notify;
 
-use super::{LEASE, LONG, Runs, crash, failure, worlds};
+use super::{LEASE, LONG, Runs, crash, failure, server, worlds};
 
 #[tokio::test]
 async fn a_duplicate_gets_the_result_of_the_first_call() {
@@ -165,6 +165,40 @@ async fn an_error_is_forgotten_or_remembered() {
         let plain = manager.idempotent("k").run(async |_| Ok::<u8, Error>(1)).await;
         assert!(matches!(plain, Err(Error::Undecodable { .. })), "{plain:?}");
     }
+}
+
+/// A body whose renewals are late, and that blocks its thread beyond the lease. It ends within the
+/// same poll, while it still owns the record.
+#[tokio::test]
+async fn an_error_of_a_lost_attempt_is_not_remembered() {
+    #[derive(Debug, serde::Serialize, serde::Deserialize, PartialEq)]
+    struct Problem(String);
+    impl From<Error> for Problem {
+        fn from(error: Error) -> Self {
+            Self(error.to_string())
+        }
+    }
+    let server = server();
+    let proxy = Proxy::in_front_of(&server);
+    let attempt = async |url: String, is_late: bool| {
+        let manager = LockManager::connect(&url).await.expect("the server takes managers");
+        let call = manager.idempotent("k").lease(Duration::from_millis(100));
+        let call = call.wait(LONG).on_crash(OnCrash::Resume).remember_errors_if(|_: &Problem| true);
+        let body = async |record: IdempotentRecord| {
+            if is_late {
+                proxy.hold_requests();
+                std::thread::sleep(Duration::from_millis(200));
+                proxy.pass();
+            }
+            record.step("psp", async || Ok(record.attempt())).await
+        };
+        call.run_attached(body).await.map(|outcome| *outcome.value())
+    };
+
+    let lost = attempt(proxy.url_with(""), true).await;
+    assert!(matches!(&lost, Err(Problem(text)) if text.contains("lost")), "{lost:?}");
+
+    assert_eq!(attempt(server.url(), false).await, Ok(2), "its step runs in the next attempt");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::engine::renewed_lease::{LeaseRenewal, RenewedLease};
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, LossCause, Result};
-use crate::idempotent::operation::{RecordOperation, decode, lease_reply};
+use crate::idempotent::operation::{RecordOperation, UnreadableReply, decode, lease_reply};
 use crate::idempotent::options::OnCrash;
 use crate::key::{LockKey, Name};
 use crate::manager::LockManager;
@@ -60,6 +60,8 @@ pub(super) struct Attempt {
     /// Whether there is a record; `false` if the server was unavailable at the start.
     pub(super) is_recorded: bool,
     has_run: AtomicBool,
+    /// Whether the record has given the body an error.
+    has_refused: AtomicBool,
     steps: Mutex<Steps>,
 }
 
@@ -99,6 +101,7 @@ impl Attempt {
             terms,
             is_recorded: true,
             has_run: AtomicBool::new(false),
+            has_refused: AtomicBool::new(false),
             steps: Mutex::new(Steps { done, bytes, ..Steps::default() }),
         }
     }
@@ -116,6 +119,7 @@ impl Attempt {
             terms,
             is_recorded: false,
             has_run: AtomicBool::new(false),
+            has_refused: AtomicBool::new(false),
             steps: Mutex::default(),
         }
     }
@@ -137,11 +141,21 @@ impl Attempt {
         self.has_run.load(Ordering::Acquire)
     }
 
+    /// Marks that the body gets this error from its record.
+    pub(super) fn refuse(&self, error: Error) -> Error {
+        self.has_refused.store(true, Ordering::Release);
+        error
+    }
+
+    pub(super) fn has_refused(&self) -> bool {
+        self.has_refused.load(Ordering::Acquire)
+    }
+
     /// Sends an event about the record of this attempt.
     pub(super) async fn send(&self, event: IdempotencyEvent) -> Result<IdempotencyReply, CallFailure> {
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(event));
         let reply = self.engine().call(&self.lease.record, &operation).await?;
-        decode(&reply).ok_or_else(|| CallFailure::Unknown(unexpected_reply()))
+        decode(&reply).map_err(|_| CallFailure::Unknown(unexpected_reply()))
     }
 
     /// Ends the attempt at `point` as a crash does, if a test wants that.
@@ -202,7 +216,9 @@ impl Attempt {
             return Ok(());
         }
         #[cfg(feature = "testing")]
-        self.crash_at(CrashPoint::InStep(name.to_owned())).await?;
+        if self.crash_at(CrashPoint::InStep(name.to_owned())).await.is_err() {
+            return std::future::pending().await; // a process that has ended returns nothing
+        }
         let result = {
             let mut steps = lock(&self.steps);
             let has_room =
@@ -262,7 +278,7 @@ impl Attempt {
     ) {
         let (record, operation) = (Name::clone(&self.lease.record), Arc::new(RecordOperation(event)));
         self.engine().call_in_background(record, operation, self.terms.ttl, |reply| {
-            on_end(reply.as_ref().and_then(decode));
+            on_end(reply.and_then(|reply| decode(&reply).ok()));
         });
     }
 }
@@ -278,7 +294,7 @@ fn send_in_order(
     let Some(event) = events.pop_front() else { return on_end(None) };
     let (weak, key) = (Arc::downgrade(engine), Name::clone(&record));
     engine.call_in_background(key, Arc::new(RecordOperation(event)), limit, move |reply| {
-        let reply = reply.as_ref().and_then(decode);
+        let reply = reply.and_then(|reply| decode(&reply).ok());
         match weak.upgrade() {
             Some(engine) if !events.is_empty() && reply == Some(IdempotencyReply::Done) => {
                 send_in_order(&engine, record, events, limit, on_end);
@@ -294,4 +310,14 @@ pub(super) fn unexpected_reply() -> Failure {
         FailureKind::Passing,
         "the server gave an unexpected reply to a script: check that no proxy changes replies",
     )
+}
+
+/// Returns the error of a reply that cannot be read.
+pub(super) fn unreadable(problem: UnreadableReply, key: LockKey) -> Error {
+    match problem {
+        UnreadableReply::Unexpected => unexpected_reply().into_error(key),
+        UnreadableReply::NoRecord => {
+            Error::WrongKind { key, found: "a hash that is not the record of an idempotent call".into() }
+        }
+    }
 }

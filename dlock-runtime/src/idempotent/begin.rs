@@ -8,7 +8,7 @@ use crate::clock::millis;
 use crate::engine::Engine;
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, Result};
-use crate::idempotent::attempt::{Attempt, RecordTerms, unexpected_reply};
+use crate::idempotent::attempt::{Attempt, RecordTerms, unexpected_reply, unreadable};
 use crate::idempotent::execution::Execution;
 use crate::idempotent::operation::{RecordOperation, decode};
 use crate::idempotent::options::{IdempotentOptions, OnUnavailable};
@@ -138,17 +138,17 @@ impl PendingCall {
         let sent = engine.now();
         match engine.call(&self.record, &operation).await {
             Ok(reply) => match decode(&reply) {
-                Some(IdempotencyReply::Started { attempt, steps }) => {
+                Ok(IdempotencyReply::Started { attempt, steps }) => {
                     let of = (&self.key, &self.record);
                     let attempt = Attempt::new(&self.manager, of, token, self.terms, sent, (attempt, steps));
                     undo.disarm();
                     Ok(Asked::Started(Box::new(Execution::new(attempt, self.identity.clone()))))
                 }
-                Some(found) => {
+                Ok(found) => {
                     undo.disarm();
                     Ok(Asked::Found(found))
                 }
-                None => Err(self.unusable_reply()),
+                Err(problem) => Err(unreadable(problem, self.key.clone())),
             },
             Err(CallFailure::Refused(failure)) => {
                 undo.disarm();
@@ -180,12 +180,8 @@ impl PendingCall {
                 );
                 Error::Undecodable { key, problem: problem.into() }
             }
-            None => self.unusable_reply(),
+            None => unexpected_reply().into_error(key),
         })
-    }
-
-    fn unusable_reply(&self) -> Error {
-        unexpected_reply().into_error(self.key.clone())
     }
 
     /// Returns an execution without a record: the server is unavailable.

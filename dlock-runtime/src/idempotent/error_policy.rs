@@ -62,7 +62,7 @@ impl<E: Serialize + DeserializeOwned, F: Fn(&E) -> bool> ErrorPolicy<E> for Reme
         if !(self.0)(error) {
             return Completion::Forget;
         }
-        serde_json::to_vec(error).map_or(Completion::NotStored, Completion::StoreError)
+        serde_json::to_vec(error).map_or(Completion::ErrorNotStored, Completion::StoreError)
     }
 
     fn decode(&self, bytes: &[u8], key: &LockKey) -> Result<E> {

@@ -34,6 +34,8 @@ pub(super) struct Execution {
     /// The event that ends the attempt, while its reply is missing.
     ending: Option<IdempotencyEvent>,
     is_ended: bool,
+    /// Whether the body has ended, and counts as crashed.
+    has_crashed: bool,
     _active: ActiveCall,
 }
 
@@ -42,7 +44,7 @@ impl Execution {
         let attempt = Arc::new(attempt);
         let active = attempt.engine().active_call();
         let is_ended = !attempt.is_recorded;
-        Self { attempt, identity, turn: None, ending: None, is_ended, _active: active }
+        Self { attempt, identity, turn: None, ending: None, is_ended, has_crashed: false, _active: active }
     }
 
     /// Keeps the other calls of this process waiting until the attempt ends.
@@ -70,10 +72,27 @@ impl Execution {
         let (completion, value) = ran.inspect_err(report_loss)?;
         #[cfg(feature = "testing")]
         self.attempt.crash_at(CrashPoint::BeforeResult).await?;
+        self.has_crashed = self.is_unfinished(&completion);
+        if self.has_crashed {
+            return Ok(value);
+        }
         self.finish(completion).await;
         #[cfg(feature = "testing")]
         self.attempt.crash_at(CrashPoint::AfterResult).await?;
         Ok(value)
+    }
+
+    /// Returns whether the body has ended with an error that does not say how the call has ended.
+    ///
+    /// If the lease is lost, its error may be a consequence, and another attempt may start. If its
+    /// record has refused a step, the error is not final, whatever the policy takes it for.
+    fn is_unfinished(&self, completion: &Completion) -> bool {
+        let is_lost = || {
+            let loss = self.attempt.lease.check();
+            loss.inspect_err(|error| report_loss(self.attempt.key(), error)).is_err()
+        };
+        let is_refused = self.attempt.has_refused() && *completion != Completion::Forget;
+        completion.is_error() && (is_lost() || is_refused)
     }
 
     /// Ends the attempt. Without a reply, its end is stored in the background.
@@ -126,7 +145,7 @@ impl Execution {
         let result = match completion {
             Completion::Store(bytes) => stored(bytes, false),
             Completion::StoreError(bytes) => stored(bytes, true),
-            Completion::NotStored => StoredResult::NotStored,
+            Completion::NotStored | Completion::ErrorNotStored => StoredResult::NotStored,
             Completion::Forget => return IdempotencyEvent::Forget { token, has_run: true, ttl },
         };
         if result == StoredResult::NotStored {
@@ -164,7 +183,7 @@ impl Drop for Execution {
             let ttl = millis(self.attempt.terms.ttl);
             let unused = IdempotencyEvent::Forget { token, has_run: false, ttl };
             self.attempt.send_in_background(unused, |_| {});
-        } else if std::thread::panicking() {
+        } else if self.has_crashed || std::thread::panicking() {
             self.attempt.send_in_background(IdempotencyEvent::EndLease { token }, |_| {});
         }
     }
@@ -218,3 +237,6 @@ pub(super) async fn spawn_detached<V: Send + 'static>(
         Err(_) => Err(Error::Shutdown { key: None }),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,7 +78,7 @@ impl IdempotentRecord {
     /// another attempt start; with [`OnCrash::Fail`](crate::idempotent::OnCrash::Fail), if the
     /// `ttl` is over; if the record was deleted, or an operator has resolved it.
     pub fn check(&self) -> Result<()> {
-        self.attempt.lease.check()
+        self.attempt.lease.check().map_err(|error| self.attempt.refuse(error))
     }
 
     /// Returns the idempotency key for the call that a step makes, such as to a payment provider.
@@ -113,6 +113,8 @@ impl IdempotentRecord {
     /// - [`Error::Lost`] if another attempt may have started.
     /// - [`Error::ResultNotStored`] and [`Error::Undecodable`] for a completed step.
     ///
+    /// After one of these, an error of the body is [not stored](crate::Idempotent::on_crash).
+    ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the step may have run, and its result may not be stored.
@@ -123,11 +125,12 @@ impl IdempotentRecord {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        if let Some(stored) = self.attempt.begin_step(name)? {
-            return Ok(decoded(&stored, self.attempt.key())?);
+        let refuse = |error| self.attempt.refuse(error);
+        if let Some(stored) = self.attempt.begin_step(name).map_err(refuse)? {
+            return Ok(decoded(&stored, self.attempt.key()).map_err(refuse)?);
         }
         let value = body().await?;
-        self.attempt.store_step(name, serde_json::to_vec(&value).ok()).await?;
+        self.attempt.store_step(name, serde_json::to_vec(&value).ok()).await.map_err(refuse)?;
         Ok(value)
     }
 }

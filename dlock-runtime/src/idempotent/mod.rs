@@ -78,7 +78,7 @@ pub use status::{IdempotencyState, IdempotencyStatus};
 /// | the first call is running | [`Error::InProgress`]; with [`wait`](Self::wait), its result; with [`try_run`](Self::try_run), `None` |
 /// | the first call has completed | the stored result, [marked](Outcome::is_replayed) as replayed |
 /// | its body returned an error | the body runs; with [`remember_errors_if`](Self::remember_errors_if), the stored error |
-/// | its process crashed | what [`on_crash`](Self::on_crash) says |
+/// | its process crashed, or its body returned an error after its lease was lost | what [`on_crash`](Self::on_crash) says |
 /// | another fingerprint or function | [`Error::KeyReused`] |
 ///
 /// The record of a key is independent of the lock of the same key.
@@ -180,6 +180,11 @@ impl<P> Idempotent<P> {
     }
 
     /// Sets what happens after a crash. Default: [`OnCrash::Fail`].
+    ///
+    /// An attempt also counts as crashed if its body returns an error although the attempt could
+    /// not finish: if its lease was lost, or if the error would be
+    /// [stored](Self::remember_errors_if), and a method of its [record](IdempotentRecord) has
+    /// returned an error.
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.options.on_crash = on_crash;
         self
@@ -252,7 +257,8 @@ impl<P> Idempotent<P> {
     /// no error is stored.
     ///
     /// Use it for errors that are final, such as a rejected payment. After another error, the next
-    /// call runs its body.
+    /// call runs its body. An error of an attempt that could not finish is not stored: it counts as
+    /// a [crash](Self::on_crash).
     ///
     /// # Examples
     ///

@@ -219,43 +219,54 @@ fn encode_snapshot(snapshot: &RecordSnapshot) -> ScriptReply {
     ScriptReply::Array(parts.into_iter().chain(steps).collect())
 }
 
-/// Reads a reply. Returns `None` if no script gives it.
-pub(super) fn decode(reply: &ScriptReply) -> Option<IdempotencyReply> {
+/// Why a reply cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnreadableReply {
+    /// No script gives it.
+    Unexpected,
+    /// It is about a hash that is not a record.
+    NoRecord,
+}
+
+/// Reads a reply.
+pub(super) fn decode(reply: &ScriptReply) -> Result<IdempotencyReply, UnreadableReply> {
     let parts = match reply {
-        ScriptReply::Nil => return Some(IdempotencyReply::Snapshot(None)),
-        ScriptReply::Int(1) => return Some(IdempotencyReply::Done),
-        ScriptReply::Int(0) => return Some(IdempotencyReply::NotOwner),
-        ScriptReply::Int(-1) => return Some(IdempotencyReply::Absent),
-        ScriptReply::Int(-2) => return Some(IdempotencyReply::StillRunning),
-        reply => reply.as_array()?,
+        ScriptReply::Nil => return Ok(IdempotencyReply::Snapshot(None)),
+        ScriptReply::Int(1) => return Ok(IdempotencyReply::Done),
+        ScriptReply::Int(0) => return Ok(IdempotencyReply::NotOwner),
+        ScriptReply::Int(-1) => return Ok(IdempotencyReply::Absent),
+        ScriptReply::Int(-2) => return Ok(IdempotencyReply::StillRunning),
+        reply => reply.as_array().ok_or(UnreadableReply::Unexpected)?,
     };
-    match parts {
-        [ScriptReply::Int(1), attempt, steps @ ..] => {
-            let steps: Option<BTreeMap<_, _>> = steps
-                .chunks(2)
-                .map(|pair| match pair {
-                    [name, result] => {
-                        Some((name.as_text()?.to_owned(), step_from_bytes(result.as_bytes()?)?))
-                    }
-                    _ => None,
-                })
-                .collect();
-            Some(IdempotencyReply::Started { attempt: number(attempt)?, steps: steps? })
-        }
+    let about_record = match parts {
+        [ScriptReply::Int(1), attempt, steps @ ..] => decode_started(attempt, steps),
         [ScriptReply::Int(2)] => Some(IdempotencyReply::KeyReused),
         [ScriptReply::Int(3), fingerprint, function, version, phase, rest @ ..] => {
-            decode_found(identity(fingerprint, function, version)?, phase.as_text()?, rest)
+            identity(fingerprint, function, version)
+                .and_then(|identity| decode_found(identity, phase.as_text()?, rest))
         }
         [ScriptReply::Int(4), snapshot @ ..] => {
-            Some(IdempotencyReply::Snapshot(Some(Box::new(decode_snapshot(snapshot)?))))
+            decode_snapshot(snapshot).map(|snapshot| IdempotencyReply::Snapshot(Some(Box::new(snapshot))))
         }
-        _ => None,
-    }
+        _ => return Err(UnreadableReply::Unexpected),
+    };
+    about_record.ok_or(UnreadableReply::NoRecord)
+}
+
+fn decode_started(attempt: &ScriptReply, steps: &[ScriptReply]) -> Option<IdempotencyReply> {
+    let steps: Option<BTreeMap<_, _>> = steps
+        .chunks(2)
+        .map(|pair| match pair {
+            [name, result] => Some((name.as_text()?.to_owned(), step_from_bytes(result.as_bytes()?)?)),
+            _ => None,
+        })
+        .collect();
+    Some(IdempotencyReply::Started { attempt: number(attempt)?, steps: steps? })
 }
 
 /// Reads the reply to a renewal. Returns `None` if no script gives it.
 pub(super) fn lease_reply(reply: &ScriptReply) -> Option<LeaseReply> {
-    Some(match decode(reply)? {
+    Some(match decode(reply).ok()? {
         IdempotencyReply::Done => LeaseReply::Renewed,
         _ => LeaseReply::Lost(LossCause::NotOwner),
     })

@@ -48,8 +48,22 @@ pub enum Completion {
     /// Only that the call has completed. Later calls get
     /// [`Error::ResultNotStored`](crate::Error::ResultNotStored).
     NotStored,
-    /// Nothing: the next call runs its body. Completed steps stay, and are replayed to it.
+    /// Only that the call has completed with an error. Later calls get what they get after
+    /// [`NotStored`](Self::NotStored).
+    ErrorNotStored,
+    /// Nothing, since the call has ended with an error: the next call runs its body. Completed
+    /// steps stay, and are replayed to it.
     Forget,
+}
+
+impl Completion {
+    /// Returns `true` if the body has ended with an error.
+    pub(super) fn is_error(&self) -> bool {
+        match self {
+            Self::Store(_) | Self::NotStored => false,
+            Self::StoreError(_) | Self::ErrorNotStored | Self::Forget => true,
+        }
+    }
 }
 
 /// The outcome of an idempotent call whose result is bytes.

@@ -36,7 +36,7 @@ impl RecordEvents {
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(event.clone()));
         let reply = self.manager.engine().call(&self.key.as_str().into(), &operation).await;
         let reply = reply.unwrap_or_else(|failure| panic!("{event:?}: {failure:?}"));
-        let decoded = decode(&reply).unwrap_or_else(|| panic!("{event:?}: {reply:?}"));
+        let decoded = decode(&reply).unwrap_or_else(|problem| panic!("{event:?}: {problem:?}: {reply:?}"));
         format!("{event:?} -> {:?}", without_times(decoded))
     }
 }

@@ -10,7 +10,7 @@ use crate::clock::millis;
 use crate::config::config;
 use crate::error::{Error, Result};
 use crate::idempotent::Idempotent;
-use crate::idempotent::attempt::unexpected_reply;
+use crate::idempotent::attempt::{unexpected_reply, unreadable};
 use crate::idempotent::begin::{check_manager, record_name};
 use crate::idempotent::operation::{RecordOperation, decode};
 use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply, RecordSnapshot};
@@ -209,6 +209,6 @@ impl<P> Idempotent<P> {
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(event));
         let reply = engine.call(&record_name(&key), &operation).await;
         let reply = reply.map_err(|failure| failure.into_failure().into_error(key.clone()))?;
-        decode(&reply).ok_or_else(|| unexpected_reply().into_error(key))
+        decode(&reply).map_err(|problem| unreadable(problem, key))
     }
 }

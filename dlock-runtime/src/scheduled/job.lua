@@ -32,9 +32,12 @@ local function is_larger_than_a_record()
   return type(size) == 'number' and size > LARGEST
 end
 
--- Larger numbers are inexact, so a fencing token would not rise.
+-- Larger numbers are inexact, so a fencing token would not rise. A script writes no number that it
+-- would not read.
+local LARGEST_NUMBER = 9007199254740990
+
 local function is_number(text)
-  return #text < 17 and string.find(text, '^%d+$') and tonumber(text) < 9007199254740991
+  return #text < 17 and string.find(text, '^%d+$') and tonumber(text) <= LARGEST_NUMBER
 end
 
 local function no_record()
@@ -61,7 +64,7 @@ end
 
 local function int(field) return tonumber(r[field] or '0') end
 
-local function add(field, number) set(field, int(field) + number) end
+local function add(field, number) set(field, math.min(int(field) + number, LARGEST_NUMBER)) end
 
 local function reply(...)
   local put, delete = {}, {}
@@ -190,9 +193,14 @@ local function skip(what)
   end
 end
 
+-- Returns an error if there is no further fencing token.
 local function activate(what, requested)
+  local fence = math.max(now * 1000, int('fe') + 1)
+  if fence > LARGEST_NUMBER then
+    return redis.error_reply('WRONGTYPE the record has used the last fencing token: delete it')
+  end
   add('cr', 1)
-  set('fe', math.max(now * 1000, int('fe') + 1))
+  set('fe', fence)
   set('sp', spec)
   set('o', owner)
   set('rs', what)
@@ -213,8 +221,7 @@ local function start(what, attempt)
     if int('w') < what then add('cs', 1) end
     set('w', nil)
   end
-  activate(what, false)
-  return answer('run', what, attempt, from_missed, int('fe'))
+  return activate(what, false) or answer('run', what, attempt, from_missed, int('fe'))
 end
 
 local waits = r.w and int('w') == slot
@@ -233,8 +240,7 @@ if kind == 'requested' then
   if r.o then return answer('skip', 'running', lease_left()) end
   local requested = int('rr')
   set('rr', nil)
-  activate(requested, true)
-  return answer('run', requested, 1, counted(), int('fe'))
+  return activate(requested, true) or answer('run', requested, 1, counted(), int('fe'))
 end
 
 if r.p then

@@ -276,7 +276,8 @@ impl TestLocks {
     /// Has the next attempt of the idempotent call with `key` crash at `point`, as if its process
     /// ended there.
     ///
-    /// The body is dropped, and the call gets [`Error::Lost`](crate::Error::Lost). The lease of the
+    /// The body is dropped, and the call gets [`Error::Lost`](crate::Error::Lost); a step in which
+    /// the attempt crashes returns nothing to the body. The lease of the
     /// attempt is over at once, so the next call does what
     /// [`OnCrash`](crate::idempotent::OnCrash) says.
     ///

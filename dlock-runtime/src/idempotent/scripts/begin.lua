@@ -22,7 +22,7 @@ if not phase then
   redis.call('HSET', KEYS[1], 'c', number(time))
   return {1, 1}
 end
-if not (is_phase(phase) and are_numbers(h[3], h[4]) and h[7]) then return no_record() end
+if not (is_phase(phase) and is_attempt(h[3]) and are_numbers(h[4]) and is_version(h[7])) then return no_record() end
 if h[6] ~= ARGV[8] or (h[5] ~= ARGV[6] and (ARGV[7] == '' or h[5] ~= ARGV[7])) then return {2} end
 if phase == 'C' then
   local r = redis.call('HMGET', KEYS[1], 'k', 'r')
@@ -30,7 +30,8 @@ if phase == 'C' then
   return {3, h[5], h[6], h[7], 'C', r[1], r[2]}
 end
 if phase == 'T' then return {3, h[5], h[6], h[7], 'T'} end
-if phase == 'P' and owner ~= ARGV[2] then
+local is_repeated = phase == 'P' and owner == ARGV[2]
+if phase == 'P' and not is_repeated then
   local left = h[4] - time
   if left > 0 then
     local queued, waiting = 0, queue()
@@ -45,11 +46,19 @@ if phase == 'P' and owner ~= ARGV[2] then
     return {3, h[5], h[6], h[7], 'P', left, queued}
   end
   if ARGV[5] == 'fail' or h[8] == 'fail' then return {3, h[5], h[6], h[7], 'X', n} end
-  if ARGV[5] == 'rerun' then delete_steps() end
+end
+-- A call that could not read the reply would not run, so it must not start.
+local found = steps()
+if not is_repeated then n = n + 1 end
+if n > LAST_ATTEMPT or not are_steps(found) then return no_record() end
+if phase == 'P' and not is_repeated then
+  if ARGV[5] == 'rerun' then
+    delete_steps()
+    found = {}
+  end
   redis.call('HSET', KEYS[1], 'cr', '1')
 end
-if owner ~= ARGV[2] or phase ~= 'P' then n = n + 1 end
 start(n)
-local reply, found = {1, n}, steps()
+local reply = {1, n}
 for at = 1, #found do reply[at + 2] = found[at] end
 return reply

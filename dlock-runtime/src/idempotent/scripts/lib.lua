@@ -13,6 +13,8 @@
 -- reply above 4 MiB would close the connection. If an ACL rejects MEMORY USAGE, the size is
 -- unknown.
 local MOST_FIELDS, LARGEST, LONGEST_QUEUE = 128, 4000000, 5120
+-- Calls count attempts in 32 bits.
+local LAST_ATTEMPT = 4294967294
 
 local function is_larger_than_a_record()
   if redis.call('HLEN', KEYS[1]) > MOST_FIELDS then return true end
@@ -38,6 +40,21 @@ local function are_numbers(...)
   end
   return true
 end
+
+local function is_attempt(text) return are_numbers(text) and tonumber(text) <= LAST_ATTEMPT end
+
+-- Returns whether the bytes are UTF-8. Each sequence becomes a letter, so that its neighbors do not
+-- become one.
+local function is_text(bytes)
+  if not string.find(bytes, '[\128-\255]') then return true end
+  for _, sequence in ipairs({'[\194-\223]', '\224[\160-\191]', '[\225-\236\238\239][\128-\191]', '\237[\128-\159]',
+    '\240[\144-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191]', '\244[\128-\143][\128-\191]'}) do
+    bytes = string.gsub(bytes, sequence .. '[\128-\191]', 'x')
+  end
+  return not string.find(bytes, '[\128-\255]')
+end
+
+local function is_version(text) return text and string.find(text, '^%d+:') and is_text(text) end
 
 local function is_phase(text) return text == 'P' or text == 'C' or text == 'T' or text == 'F' end
 
@@ -79,6 +96,15 @@ local function steps()
     end
   end
   return found
+end
+
+-- Returns whether these are names and results of steps, as scripts write them.
+local function are_steps(found)
+  for at = 1, #found, 2 do
+    local result = found[at + 1]
+    if not is_text(found[at]) or (result ~= '-' and string.sub(result, 1, 1) ~= '+') then return false end
+  end
+  return true
 end
 
 local function delete_steps()
