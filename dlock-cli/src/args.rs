@@ -18,7 +18,7 @@ pub(crate) enum Task {
     /// Show the record of an idempotent call.
     IdemGet { url: String, key: String },
     /// Store the result of a call whose outcome is unknown.
-    IdemDone { url: String, key: String, json: String },
+    IdemDone { url: String, key: String, json: String, replace: bool },
     /// Delete the record of an idempotent call.
     IdemForget { url: String, key: String },
     /// Show or change a scheduled job.
@@ -85,7 +85,7 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
         "doctor" => &["--json"],
         "inspect" | "idem get" => &[],
         "release" => &["--yes"],
-        "idem resolve" => &["--forget"],
+        "idem resolve" => &["--forget", "--replace"],
         _ if action.is_some() => &[],
         "help" => return Ok(Task::Help),
         other => return Err(no_command(other)),
@@ -107,17 +107,26 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
     match &*command {
         "inspect" => Ok(Task::Inspect { url, key }),
         "idem get" => Ok(Task::IdemGet { url, key }),
-        "idem resolve" => resolution(url, key, done, has(&["--forget"])),
+        "idem resolve" => resolution(url, key, done, has(&["--forget"]), has(&["--replace"])),
         _ if has(&["--yes"]) => Ok(Task::Release { url, key }),
         _ => Err("releasing a lock that is held lets a second holder start: confirm with `--yes`".to_owned()),
     }
 }
 
 /// Returns the task that resolves a call whose outcome is unknown.
-fn resolution(url: String, key: String, done: Option<String>, forget: bool) -> Result<Task, String> {
+fn resolution(
+    url: String,
+    key: String,
+    done: Option<String>,
+    forget: bool,
+    replace: bool,
+) -> Result<Task, String> {
     match (done, forget) {
-        (Some(json), false) => Ok(Task::IdemDone { url, key, json }),
-        (None, true) => Ok(Task::IdemForget { url, key }),
+        (Some(json), false) => Ok(Task::IdemDone { url, key, json, replace }),
+        (None, true) if !replace => Ok(Task::IdemForget { url, key }),
+        (None, _) if replace => {
+            Err("`--replace` needs the new result: write `--done JSON --replace`".to_owned())
+        }
         _ => Err("say what the call has done: `--done JSON` stores its result, `--forget` lets it run again"
             .to_owned()),
     }
@@ -231,8 +240,9 @@ dlock: a tool for operators of distributed locks in Redis
   dlock inspect [URL] KEY          shows the holder of a lock and its owner, its time to live, and the number of waiters
   dlock release [URL] KEY --yes    releases a lock whose holder is gone for good
   dlock idem get [URL] KEY         shows the record of an idempotent call: its state, attempts, steps, and result
-  dlock idem resolve [URL] KEY --done JSON | --forget
-                                   after a crash: stores the result that later calls get, or lets the call run again
+  dlock idem resolve [URL] KEY --done JSON [--replace] | --forget
+                                   after a crash: stores the result that later calls get, or lets the call run again;
+                                   --replace also replaces a result that an earlier --done has stored
   dlock jobs get [URL] NAME        shows a scheduled job and its last runs
   dlock jobs pause | resume | run | reset [URL] NAME
                                    skips its ticks, runs them again, requests a run, or forgets which ticks have started
@@ -291,11 +301,15 @@ mod tests {
     #[test]
     fn a_record_is_shown_resolved_or_forgotten() {
         let (url, key) = (|| "redis://h".to_owned(), || "charge:7".to_owned());
-        let done = |json: &str| Ok(Task::IdemDone { url: url(), key: key(), json: json.to_owned() });
+        let done_with = |json: &str, replace| {
+            Ok(Task::IdemDone { url: url(), key: key(), json: json.to_owned(), replace })
+        };
+        let done = |json: &str| done_with(json, false);
 
         assert_eq!(typed("idem get redis://h charge:7"), Ok(Task::IdemGet { url: url(), key: key() }));
         assert_eq!(typed("idem resolve redis://h charge:7 --done -5"), done("-5"));
         assert_eq!(typed("idem resolve --done {} redis://h charge:7"), done("{}"));
+        assert_eq!(typed("idem resolve redis://h charge:7 --replace --done 1"), done_with("1", true));
         let forget = Ok(Task::IdemForget { url: url(), key: key() });
         assert_eq!(typed("idem resolve redis://h charge:7 --forget"), forget);
     }
@@ -365,6 +379,9 @@ mod tests {
             ("idem resolve redis://h key", "`--done JSON`"),
             ("idem resolve redis://h key --done", "no value"),
             ("idem resolve redis://h key --done 1 --forget", "`--done JSON`"),
+            ("idem resolve redis://h key --replace", "`--done JSON --replace`"),
+            ("idem resolve redis://h key --forget --replace", "`--done JSON --replace`"),
+            ("idem get redis://h key --replace", "no such option"),
         ] {
             let refused = typed(line).expect_err(line);
             assert!(refused.contains(problem) && !refused.contains("hunter2"), "{line}: {refused}");

@@ -21,19 +21,22 @@ pub(crate) async fn get(url: &str, key: &str) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Stores the result of a call whose outcome is unknown.
-pub(crate) async fn done(url: &str, key: &str, json: &str) -> Result<ExitCode> {
+/// Stores the result of a call whose outcome is unknown. `replace`: also instead of a result that
+/// an operator has stored.
+pub(crate) async fn done(url: &str, key: &str, json: &str, replace: bool) -> Result<ExitCode> {
     let result: serde_json::Value = match serde_json::from_str(json) {
         Ok(result) => result,
         Err(problem) => return Ok(failed(&format!("`--done` is not JSON: {problem}"))),
     };
     let key = LockKey::from_shown(key)?;
     let manager = LockManager::connect(url).await?;
-    let is_stored = manager.idempotent(&key).resolve(&result).await?;
+    let call = manager.idempotent(&key);
+    let is_stored =
+        if replace { call.resolve_or_replace(&result).await? } else { call.resolve(&result).await? };
     if is_stored {
         say(&format!("`{key}` is resolved: later calls get this result\n"));
     } else {
-        say(&format!("`{key}` has no call whose outcome is unknown; {TYPED_SO}\n"));
+        say(&format!("{}\n", unresolved(&key, call.status().await?.as_ref())));
     }
     manager.shutdown(Duration::ZERO).await;
     Ok(if is_stored { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -53,6 +56,22 @@ pub(crate) async fn forget(url: &str, key: &str) -> Result<ExitCode> {
     Ok(if was_there { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Returns why no result was stored, and what the operator can do.
+fn unresolved(key: &LockKey, status: Option<&IdempotencyStatus>) -> String {
+    let Some(status) = status else { return format!("`{key}` has no record; {TYPED_SO}") };
+    if status.state() == IdempotencyState::Forgotten {
+        return format!("`{key}` has no unknown outcome: it returned an error, and the next call runs");
+    }
+    let (by, replace) = if status.is_resolved() {
+        ("an operator stored", "`--replace` replaces it, and ")
+    } else {
+        ("its body stored", "and ")
+    };
+    format!(
+        "`{key}` has a result already, which {by}: `dlock idem get` shows it, {replace}`--forget` deletes it, and then the body runs again"
+    )
+}
+
 fn shown(key: &LockKey, status: &IdempotencyStatus) -> String {
     let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
     let state = match status.state() {
@@ -60,6 +79,9 @@ fn shown(key: &LockKey, status: &IdempotencyStatus) -> String {
             format!("is in progress, for {} unless its lease is renewed", seconds(status.lease_left()))
         }
         IdempotencyState::OutcomeUnknown => "crashed, and its outcome is unknown".to_owned(),
+        IdempotencyState::Completed if status.is_resolved() => {
+            "completed, and an operator stored its result".to_owned()
+        }
         IdempotencyState::Completed if status.is_error() => "completed with an error".to_owned(),
         IdempotencyState::Completed => "completed".to_owned(),
         IdempotencyState::ResultNotStored => "completed, and its result is not stored".to_owned(),
@@ -69,7 +91,8 @@ fn shown(key: &LockKey, status: &IdempotencyStatus) -> String {
     let mut line = |name: &str, value: &str| _ = writeln!(text, "  {name}: {value}"); // to a string
     line("attempt", &status.attempt().to_string());
     if let Some(holder) = status.holder() {
-        line("manager", &holder.escape_debug().to_string());
+        let owner = status.owner().unwrap_or("owner not known: is it connected?");
+        line("manager", &format!("{} ({})", holder.escape_debug(), owner.escape_debug()));
     }
     if !status.function().is_empty() {
         line("function", &status.function().escape_debug().to_string());
@@ -83,7 +106,49 @@ fn shown(key: &LockKey, status: &IdempotencyStatus) -> String {
         line("completed steps", &status.steps().join(", ").escape_debug().to_string());
     }
     if let Some(result) = status.result() {
-        line("result", &String::from_utf8_lossy(result).escape_debug().to_string());
+        line("result", &shown_result(result));
     }
     text
+}
+
+/// Returns a result on one line. JSON stays JSON, which `--done` accepts.
+fn shown_result(result: &[u8]) -> String {
+    if serde_json::from_slice::<serde_json::Value>(result).is_err() {
+        return String::from_utf8_lossy(result).escape_debug().to_string();
+    }
+    let mut json = String::new();
+    for c in String::from_utf8_lossy(result).chars() {
+        match c {
+            '"' | '\'' | '\\' => json.push(c),
+            '\n' | '\r' | '\t' => json.push(' '), // they are not allowed in strings
+            c if c.escape_debug().len() == 1 => json.push(c),
+            c => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    _ = write!(json, "\\u{unit:04x}"); // to a string
+                }
+            }
+        }
+    }
+    json
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_printed_as_json_that_can_be_pasted() {
+        for (stored, shown) in [
+            (r#"{"paid":"x \" y","it's":[1.50,-2e9]}"#, r#"{"paid":"x \" y","it's":[1.50,-2e9]}"#),
+            ("[1,\n\t2]", "[1,  2]"),
+            ("\"ü \u{202e}7\u{9b}\u{e0001}\"", r#""ü \u202e7\u009b\udb40\udc01""#),
+        ] {
+            let printed = shown_result(stored.as_bytes());
+
+            assert_eq!(printed, shown);
+            let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("it is JSON");
+            assert_eq!(read(&printed), read(stored));
+        }
+        assert_eq!(shown_result(b"\x01\xff\"\n"), "\\u{1}\u{fffd}\\\"\\n");
+    }
 }

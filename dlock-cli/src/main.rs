@@ -51,7 +51,7 @@ async fn run(task: Task) -> Result<ExitCode> {
         Task::Inspect { url, key } => inspect(&url, &key).await,
         Task::Release { url, key } => release(&url, &key).await,
         Task::IdemGet { url, key } => idem::get(&url, &key).await,
-        Task::IdemDone { url, key, json } => idem::done(&url, &key, &json).await,
+        Task::IdemDone { url, key, json, replace } => idem::done(&url, &key, &json, replace).await,
         Task::IdemForget { url, key } => idem::forget(&url, &key).await,
         Task::Job { url, name, action } => jobs::run(&url, &name, action).await,
     }

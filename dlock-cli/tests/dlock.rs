@@ -221,6 +221,68 @@ async fn a_crashed_call_is_shown_resolved_and_forgotten() {
     assert_eq!(of_key(&["idem", "get"]).0, 1);
 }
 
+/// Runs the call until its body is pending, and drops it. Its lease is 100 ms.
+async fn crash(manager: &LockManager, key: &str) {
+    let call = manager.idempotent(key).lease(Duration::from_millis(100));
+    let entered = tokio::sync::Notify::new();
+    let mut crashing = Box::pin(call.run_attached(async |_| {
+        entered.notify_one();
+        std::future::pending::<Result<u8, dlock_runtime::Error>>().await
+    }));
+    tokio::select! {
+        _ = &mut crashing => unreachable!("its body is pending"),
+        () = entered.notified() => {}
+    }
+    drop(crashing);
+    tokio::time::sleep(Duration::from_millis(150)).await;
+}
+
+#[tokio::test]
+async fn a_wrong_result_of_an_operator_can_be_replaced() {
+    let server = RedisServer::start();
+    let url = patient(&server);
+    let manager = LockManager::builder(&url).owner("web-1").connect().await;
+    let manager = manager.expect("the server takes managers");
+    crash(&manager, "charge:7").await;
+    let of_key = |words: &[&str]| dlock(&[&words[..2], &[&url, "charge:7"], &words[2..]].concat());
+    let (code, text) = of_key(&["idem", "get"]);
+    let holder = format!("  manager: {} (web-1)\n", manager.id());
+    assert!(code == 0 && text.contains(&holder), "{code}: {text}");
+
+    assert_eq!(of_key(&["idem", "resolve", "--done", "{\"paid\": \"x\"}"]).0, 0);
+    let (code, text) = of_key(&["idem", "get"]);
+    let stored = "  result: {\"paid\":\"x\"}\n";
+    assert!(code == 0 && text.contains(stored) && text.contains("an operator"), "{code}: {text}");
+    let (code, text) = of_key(&["idem", "resolve", "--done", "41"]);
+    for part in ["has a result already", "`dlock idem get`", "`--replace`", "`--forget`", "runs again"] {
+        assert!(code == 1 && text.contains(part), "{part}: {code}: {text}");
+    }
+    let (code, text) = of_key(&["idem", "resolve", "--done", "41", "--replace"]);
+    assert!(code == 0 && text.contains("resolved"), "{code}: {text}");
+    let body = async |_| Ok::<_, dlock_runtime::Error>(1);
+    let replayed = manager.idempotent("charge:7").run(body).await.expect("it is replayed");
+    assert_eq!(replayed.into_value(), 41);
+}
+
+#[tokio::test]
+async fn a_result_of_a_body_is_not_replaced() {
+    let server = RedisServer::start();
+    let url = patient(&server);
+    let manager = LockManager::connect(&url).await.expect("the server takes managers");
+    let call = manager.idempotent("charge:7");
+    call.run(async |_| Ok::<_, dlock_runtime::Error>(1)).await.expect("it runs");
+
+    let replace = ["idem", "resolve", &url, "charge:7", "--done", "2", "--replace"];
+    let (code, text) = dlock(&replace);
+
+    assert!(code == 1 && text.contains("its body stored") && text.contains("`--forget`"), "{code}: {text}");
+    assert!(!text.contains("--replace"), "{text}");
+    let again = call.run(async |_| Ok::<_, dlock_runtime::Error>(3)).await.expect("it is replayed");
+    assert_eq!(again.into_value(), 1);
+    let (code, text) = dlock(&["idem", "resolve", &url, "charge:8", "--done", "2"]);
+    assert!(code == 1 && text.contains("has no record"), "{code}: {text}");
+}
+
 /// Texts in records that other clients have written, and how they are printed.
 const HOSTILE: [(&str, &str); 4] = [
     ("\u{1b}[31mred", r"\u{1b}[31mred"),
@@ -244,7 +306,7 @@ async fn control_characters_of_records_are_printed_escaped() {
             server.call(&["HSET", &record, &field, text]);
             let (code, printed) = dlock(&["idem", "get", &url, "charge:7"]);
 
-            // Twelve bytes of an owner are shown, so the end of the text can be missing.
+            // Twelve characters of an owner are shown, so the end of the text can be missing.
             let shown = if field == "o" { &shown[..4] } else { shown };
             assert!(code == 0 && printed.contains(shown), "{field}: {printed}");
             let is_raw = |c: char| c != '\n' && text.contains(c) && !c.is_ascii_graphic();

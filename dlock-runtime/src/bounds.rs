@@ -53,6 +53,40 @@ mod tests {
         LONGEST_RESULT, LONGEST_STEP_NAME, LONGEST_STEPS, MAX_STEPS, MAX_WAITING_PROCESSES,
     };
 
+    /// The limits of the scripts in `idempotent/scripts/lib.lua`, in bytes.
+    const LARGEST_RECORD: usize = 4_000_000;
+    const LONGEST_QUEUE: usize = 5_120;
+
+    /// The largest reply on a connection for records, in bytes.
+    #[cfg(feature = "tower")]
+    const LARGEST_REPLY: usize = 4 << 20;
+
+    /// Returns the memory that an allocator with four size classes for each power of two, such as
+    /// jemalloc, uses for a value.
+    #[cfg(feature = "tower")]
+    fn allocated(bytes: usize) -> usize {
+        bytes.next_multiple_of(bytes.next_power_of_two() / 8)
+    }
+
+    #[test]
+    #[cfg(feature = "tower")]
+    fn the_largest_response_fits_into_a_record() {
+        use crate::tower::{HEADERS, LONGEST_RESPONSE};
+        assert_eq!([allocated(1_025), allocated(1_280), allocated(2_048)], [1_280, 1_280, 2_048]);
+        assert_listed(
+            "stored response of `IdempotencyLayer`",
+            &format!("{} MiB, and {} KiB of headers", LONGEST_RESPONSE >> 20, HEADERS >> 10),
+        );
+        assert_listed("a reply that describes servers", &format!("{} MiB", LARGEST_REPLY >> 20));
+        let (response, steps) = (LONGEST_RESPONSE + HEADERS, LONGEST_STEPS + MAX_STEPS * LONGEST_STEP_NAME);
+        let others = allocated(LONGEST_QUEUE) + (64 << 10); // the identity, numbers, and overhead
+        // A response replaces the steps.
+        for value in [response, steps] {
+            assert!(allocated(value) + others < LARGEST_RECORD, "{value} bytes");
+        }
+        assert!(response + others < LARGEST_REPLY);
+    }
+
     #[test]
     fn the_guide_lists_the_bounds_of_a_lock() {
         assert_eq!([written(7), written(1_000), written(131_072)], ["7", "1,000", "131,072"]);
@@ -66,11 +100,15 @@ mod tests {
         let names = format!("{MAX_STEPS}, names of {LONGEST_STEP_NAME} bytes, stored results of {steps}");
         assert_listed("steps of an idempotent call", &names);
         let records = include_str!("idempotent/scripts/lib.lua");
-        assert!(records.contains("LARGEST, LONGEST_QUEUE = 128, 4000000, 5120"));
-        assert_eq!(MAX_WAITING_PROCESSES * 40, 5_120);
+        let limits = format!("LARGEST, LONGEST_QUEUE = 128, {LARGEST_RECORD}, {LONGEST_QUEUE}");
+        assert!(records.contains(&limits));
+        assert_eq!(MAX_WAITING_PROCESSES * 40, LONGEST_QUEUE);
         assert_listed(
             "record of an idempotent call",
-            "128 fields and 4,000,000 bytes; numbers below 2⁵³ - 1; attempts below 2³² - 1",
+            &format!(
+                "128 fields and {} bytes; numbers below 2⁵³ - 1; attempts below 2³² - 1",
+                written(LARGEST_RECORD)
+            ),
         );
         assert!(records.contains(&format!("LAST_ATTEMPT = {}", u32::MAX - 1)));
         assert!(include_str!("scheduled/job.lua").contains("MOST_FIELDS, LARGEST = 128, 262144"));

@@ -162,13 +162,14 @@ pub enum Error {
     /// The idempotency key belongs to a call with another payload or to another function.
     ///
     /// The record of the other call is unchanged.
-    #[error(
-        "idempotency key `{key}` was used for another call: its fingerprint or its function differs; use a new key for a new call"
-    )]
+    #[error("idempotency key `{key}` was used for {}", other_call(.function.as_deref()))]
     #[non_exhaustive]
     KeyReused {
         /// The idempotency key.
         key: LockKey,
+        /// The function of the other call, which may be empty; `None` if it is the same, and the
+        /// fingerprint differs.
+        function: Option<Arc<str>>,
     },
 
     /// An earlier call crashed, and its effects are unknown. The body did not run again.
@@ -305,7 +306,7 @@ impl Error {
             | Self::Reentrant { key }
             | Self::Deadlock { key, .. }
             | Self::InProgress { key, .. }
-            | Self::KeyReused { key }
+            | Self::KeyReused { key, .. }
             | Self::OutcomeUnknown { key, .. }
             | Self::ResultNotStored { key, .. }
             | Self::UnknownJob { key }
@@ -459,6 +460,19 @@ fn subject(key: Option<&LockKey>) -> String {
     key.map_or_else(|| "the lock server".to_owned(), |key| format!("lock `{key}`"))
 }
 
+/// What differs in a call for which a key was used before, and what to do.
+fn other_call(function: Option<&str>) -> String {
+    let Some(function) = function else {
+        return "a call with another payload: its fingerprint differs; use a new key for a new call"
+            .to_owned();
+    };
+    let of = match function.escape_debug().to_string() {
+        name if name.is_empty() => "a function without a name".to_owned(),
+        name => format!("function `{name}`"),
+    };
+    format!("a call of {of}: use another key, or if the function was renamed, set `name` to its old name")
+}
+
 /// How a lock was lost, and after how long.
 pub(crate) type Loss = (LossCause, Duration);
 
@@ -535,7 +549,8 @@ mod tests {
         let left = Some(Duration::from_millis(300));
         for (error, http, grpc, retry_after) in [
             (Error::InProgress { key: key(), retry_after: left }, 409, 10, left),
-            (Error::KeyReused { key: key() }, 422, 3, None),
+            (Error::KeyReused { key: key(), function: None }, 422, 3, None),
+            (Error::KeyReused { key: key(), function: Some("charge".into()) }, 422, 3, None),
             (Error::OutcomeUnknown { key: key(), attempt: 1 }, 500, 2, None),
             (Error::ResultNotStored { key: key(), step: None }, 500, 15, None),
             (Error::Undecodable { key: key(), problem: "of version 1".into() }, 500, 13, None),

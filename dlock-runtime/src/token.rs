@@ -99,6 +99,12 @@ impl ProcessId {
         format!("{PREFIX}{:016x}", self.0)
     }
 
+    /// Returns the manager whose tokens have this prefix, or `None` if it is no prefix.
+    #[cfg(feature = "idempotent")]
+    pub(crate) fn of_token_prefix(prefix: &str) -> Option<Self> {
+        Token::parse(&format!("{prefix}{:012x}", 0)).map(Token::process)
+    }
+
     /// Returns the ID of the manager for an operator: half of the prefix of its tokens, too little
     /// to guess a token.
     pub(crate) fn shown(self) -> String {

@@ -113,6 +113,41 @@ async fn a_response_over_the_limit_is_sent_and_never_repeated() {
     }
 }
 
+/// The limit of the status and the headers of a stored response, in bytes.
+const HEADERS: usize = 64 << 10;
+
+#[tokio::test]
+async fn the_largest_response_is_replayed_with_its_headers() {
+    // One byte of the version, two of the status, two of the count; 6 and the name for each header.
+    let overhead = 5 + (6 + "content-type".len() + "application/octet-stream".len()) + 6 + "x-order".len();
+    let redis = RedisServer::start();
+    for (value, is_stored) in [(HEADERS - overhead, true), (HEADERS - overhead + 1, false)] {
+        for url in [World::in_memory().url(), &redis.url()] {
+            let handler = async move |State(counters): State<Counters>| {
+                counters.run();
+                ([("x-order", "v".repeat(value))], vec![b'x'; 3 << 20])
+            };
+            let shop = Shop::with_handler(url, post(handler), |layer| {
+                layer.max_response(usize::MAX).replay_headers([HeaderName::from_static("x-order")])
+            })
+            .await;
+            let key = format!("k-{value}");
+
+            let first = shop.send(post_body(&key, "")).await;
+            let again = shop.send(post_body(&key, "")).await;
+
+            assert_eq!((first.body.len(), shop.counters.runs()), (3 << 20, 1), "{url}");
+            assert_eq!(again.is_replayed(), is_stored, "{url}: {value}: {}", again.status);
+            if is_stored {
+                assert!(again.body == first.body, "{url}");
+                assert_eq!(again.headers["x-order"], first.headers["x-order"], "{url}");
+            } else {
+                assert_eq!(again.code().as_deref(), Some("result_not_stored"), "{url}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_large_response_within_the_limit_is_replayed() {
     let redis = RedisServer::start();

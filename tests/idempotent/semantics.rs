@@ -352,6 +352,47 @@ async fn the_next_waiting_call_runs_after_an_error() {
 }
 
 #[tokio::test]
+async fn an_operator_replaces_the_result_of_an_operator() {
+    for world in worlds() {
+        let (manager, runs) = (world.manager().await, Runs::default());
+        let call = manager.idempotent("resolved");
+        crash(&call).await;
+        let crashed = call.status().await.expect("the store answers").expect("a record");
+        assert_eq!((crashed.owner(), crashed.is_resolved()), (Some(manager.owner()), false));
+
+        assert!(call.resolve("not a number").await.expect("the store answers"));
+        let wrong = runs.run(&call).await.expect_err("it is no number").to_string();
+        assert!(wrong.contains("dlock idem resolve --done JSON --replace"), "{wrong}");
+        assert!(!call.resolve(&41).await.expect("the store answers"), "there is a result");
+        assert!(call.resolve_or_replace(&41).await.expect("the store answers"));
+
+        assert_eq!(runs.run(&call).await.expect("it is replayed"), (41, true));
+        let resolved = call.status().await.expect("the store answers").expect("a record");
+        assert_eq!((resolved.owner(), resolved.is_resolved()), (None, true));
+        let of_body = manager.idempotent("completed");
+        assert_eq!(runs.run(&of_body).await.expect("it runs"), (1, false));
+        assert!(!of_body.resolve_or_replace(&42).await.expect("the store answers"), "a body stored it");
+        assert_eq!(runs.run(&of_body).await.expect("it is replayed"), (1, true));
+    }
+}
+
+#[tokio::test]
+async fn a_reused_key_names_what_differs() {
+    for world in worlds() {
+        let (manager, runs) = (world.manager().await, Runs::default());
+        let call = manager.idempotent("k").name("shop::charge").fingerprint(&1);
+        runs.run(&call).await.expect("it runs");
+
+        let payload = runs.run(&call.clone().fingerprint(&2)).await.expect_err("another payload").to_string();
+        let function = runs.run(&call.name("shop::refund")).await.expect_err("another function").to_string();
+
+        assert!(payload.contains("fingerprint differs") && !payload.contains("function"), "{payload}");
+        assert!(function.contains("function `shop::charge`"), "{function}");
+        assert!(!function.contains("fingerprint"), "{function}");
+    }
+}
+
+#[tokio::test]
 async fn an_operator_resolves_or_forgets_a_crash() {
     for world in worlds() {
         let (manager, runs) = (world.manager().await, Runs::default());

@@ -9,6 +9,7 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use axum::extract::State;
 use axum::routing::post;
 use bytes::Bytes;
 use dlock_runtime::tower::LockLayer;
-use dlock_runtime::{Error, KeyBuilder, LockManager};
+use dlock_runtime::{Error, KeyBuilder, LockManager, Options};
 use dlock_tests::RedisServer;
 use dlock_tests::world::World;
 use futures_util::StreamExt;
@@ -410,4 +411,31 @@ async fn an_outer_layer_finds_the_error_in_the_response() {
     let refused = service.oneshot(Request::new(())).await.expect("a response");
 
     assert!(matches!(refused.extensions().get(), Some(Error::Contended { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_layer_with_options_out_of_bounds_does_not_start() {
+    let locks = LockManager::connect("memory://").await.expect("the in-memory backend connects");
+    let layer = || LockLayer::new(locks.clone(), |_: &Parts| "order:7");
+    let (short, long) = (Duration::from_millis(99), Duration::from_secs(366 * 24 * 3600));
+    let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+    let refused = [
+        (Options::new().lease(short), "lease"),
+        (Options::new().lease(long), "lease"),
+        (Options::new().max_hold(short), "max_hold"),
+        (Options::new().min_hold(long), "min_hold"),
+        (Options::new().lease(minute).max_hold(second), "`lease` is longer than `max_hold`"),
+        // Longer than the lease of the manager, 30 s.
+        (Options::new().renew(false).min_hold(minute), "min_hold"),
+    ];
+    for (options, part) in refused {
+        let build = AssertUnwindSafe(|| drop(layer().options(options).layer(())));
+        let panic = catch_unwind(build).expect_err("the options are refused");
+        let message = panic.downcast::<String>().expect("it has a message");
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    for lease in [short, long] {
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(layer().lease(lease)))).is_err(), "{lease:?}");
+    }
+    drop(layer().options(Options::new().max_hold(minute)).lease(second).layer(()));
 }

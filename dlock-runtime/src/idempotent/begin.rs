@@ -167,7 +167,9 @@ impl PendingCall {
         let key = self.key.clone();
         Err(match Verdict::of(found, &self.identity, &self.previous_fingerprint) {
             Some(Verdict::Replay { bytes, is_error }) => return Ok(Begun::Replayed { bytes, is_error }),
-            Some(Verdict::KeyReused) => Error::KeyReused { key },
+            Some(Verdict::KeyReused { function }) => {
+                Error::KeyReused { key, function: function.map(Into::into) }
+            }
             Some(Verdict::Running { lease_left, .. }) => {
                 Error::InProgress { key, retry_after: Some(Duration::from_millis(lease_left)) }
             }

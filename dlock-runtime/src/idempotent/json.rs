@@ -13,7 +13,7 @@ pub(crate) fn decoded<T: DeserializeOwned>(bytes: &[u8], key: &LockKey) -> Resul
 /// Returns the error of a stored result that does not decode. It contains no part of the result.
 fn undecodable(key: &LockKey, problem: &serde_json::Error) -> Error {
     let problem = format!(
-        "it is not the JSON of the returned type ({:?} at column {}); raise `version` when the type changes",
+        "it is not the JSON of the returned type ({:?} at column {}): if an operator stored it, replace it with `dlock idem resolve --done JSON --replace`; if the type has changed, raise `version`",
         problem.classify(),
         problem.column()
     );

@@ -64,6 +64,8 @@ pub use error_policy::{ErrorPolicy, ForgetErrors, RememberErrors};
 pub use idempotent_record::IdempotentRecord;
 pub(crate) use json::decoded;
 pub use options::{OnCrash, OnUnavailable};
+#[cfg(feature = "tower")]
+pub(crate) use options::{check_times, checked_ttl};
 pub use outcome::{BytesOutcome, Completion, Outcome};
 pub use status::{IdempotencyState, IdempotencyStatus};
 
@@ -78,7 +80,7 @@ pub use status::{IdempotencyState, IdempotencyStatus};
 /// | the first call is running | [`Error::InProgress`]; with [`wait`](Self::wait), its result; with [`try_run`](Self::try_run), `None` |
 /// | the first call has completed | the stored result, [marked](Outcome::is_replayed) as replayed |
 /// | its body returned an error | the body runs; with [`remember_errors_if`](Self::remember_errors_if), the stored error |
-/// | its process crashed, or its body returned an error after its lease was lost | what [`on_crash`](Self::on_crash) says |
+/// | its process crashed, or its body returned an error after its lease was lost | until its lease ends, as while it runs; then what [`on_crash`](Self::on_crash) says |
 /// | another fingerprint or function | [`Error::KeyReused`] |
 ///
 /// The record of a key is independent of the lock of the same key.

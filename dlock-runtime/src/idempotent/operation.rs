@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {1, attempt, step, result ..}                       Started
-//! {2}                                                 KeyReused
+//! {2, function}                                       KeyReused
 //! {3, fingerprint, function, version, phase, ..}      Completed, Running, Crashed
 //! 1 | 0 | -1 | -2                                     Done | NotOwner | Absent | StillRunning
 //! {4, ..}, nil                                        Snapshot
@@ -20,6 +20,7 @@ use crate::protocol::idempotency::{
 };
 use crate::protocol::owner_lease::LeaseReply;
 use crate::protocol::script_reply::ScriptReply;
+use crate::token::ProcessId;
 
 /// An event of a record, as an operation of a store.
 #[derive(Debug)]
@@ -76,9 +77,9 @@ impl StoreOperation for RecordOperation {
                 vec![shown(token), shown(ttl), text(if *has_run { "1" } else { "0" })]
             }
             IdempotencyEvent::Dequeue { waiter } => vec![text(waiter)],
-            IdempotencyEvent::Resolve { result, ttl } => {
+            IdempotencyEvent::Resolve { result, replaces, ttl } => {
                 let (kind, bytes) = result_arguments(result);
-                vec![shown(ttl), kind, bytes]
+                vec![shown(ttl), kind, bytes, text(if *replaces { "1" } else { "0" })]
             }
             IdempotencyEvent::Remove | IdempotencyEvent::Read => Vec::new(),
         }
@@ -172,7 +173,9 @@ fn encode(reply: &IdempotencyReply) -> ScriptReply {
             });
             ScriptReply::Array([int(1), int(*attempt)].into_iter().chain(steps).collect())
         }
-        IdempotencyReply::KeyReused => ScriptReply::Array(vec![int(2)]),
+        IdempotencyReply::KeyReused { function } => {
+            ScriptReply::Array(vec![int(2), ScriptReply::text(function)])
+        }
         IdempotencyReply::Completed { identity, result: StoredResult::NotStored } => {
             found(identity, vec![ScriptReply::text("T")])
         }
@@ -211,7 +214,7 @@ fn encode_snapshot(snapshot: &RecordSnapshot) -> ScriptReply {
         ScriptReply::text(&identity.fingerprint),
         ScriptReply::text(&identity.function),
         ScriptReply::text(&identity.version),
-        ScriptReply::text(&snapshot.holder),
+        ScriptReply::text(&snapshot.process.map_or_else(|| snapshot.holder.clone(), ProcessId::token_prefix)),
         ScriptReply::Bytes(kind.into_owned()),
         ScriptReply::Bytes(bytes.into_owned()),
     ];
@@ -240,7 +243,10 @@ pub(super) fn decode(reply: &ScriptReply) -> Result<IdempotencyReply, Unreadable
     };
     let about_record = match parts {
         [ScriptReply::Int(1), attempt, steps @ ..] => decode_started(attempt, steps),
-        [ScriptReply::Int(2)] => Some(IdempotencyReply::KeyReused),
+        [ScriptReply::Int(2), function] => function.as_bytes().map(|function| {
+            let function = String::from_utf8_lossy(function).into_owned();
+            IdempotencyReply::KeyReused { function }
+        }),
         [ScriptReply::Int(3), fingerprint, function, version, phase, rest @ ..] => {
             identity(fingerprint, function, version)
                 .and_then(|identity| decode_found(identity, phase.as_text()?, rest))
@@ -314,6 +320,17 @@ fn decode_result(kind: &str, bytes: &[u8]) -> Option<StoredResult> {
     }
 }
 
+/// Returns the id of the manager of a token prefix, of which the other half is secret.
+fn shown_holder(prefix: &str) -> String {
+    match ProcessId::of_token_prefix(prefix) {
+        Some(process) => process.shown(),
+        None => prefix.chars().take(SHOWN_HOLDER).collect(), // another client wrote it
+    }
+}
+
+/// The number of characters of a manager's id.
+const SHOWN_HOLDER: usize = 12;
+
 fn decode_snapshot(parts: &[ScriptReply]) -> Option<RecordSnapshot> {
     let [
         phase,
@@ -334,6 +351,7 @@ fn decode_snapshot(parts: &[ScriptReply]) -> Option<RecordSnapshot> {
         return None;
     };
     let kind = kind.as_text()?;
+    let holder = String::from_utf8_lossy(holder.as_bytes()?);
     Some(RecordSnapshot {
         phase: phase.as_text()?.chars().next()?,
         attempt: number(attempt)?,
@@ -342,7 +360,8 @@ fn decode_snapshot(parts: &[ScriptReply]) -> Option<RecordSnapshot> {
         done_ago: u64::try_from(done.as_int()?).ok(),
         ttl: number(ttl)?,
         identity: identity(fingerprint, function, version)?,
-        holder: holder.as_text()?.to_owned(),
+        process: ProcessId::of_token_prefix(&holder),
+        holder: shown_holder(&holder),
         result: if kind.is_empty() { None } else { Some(decode_result(kind, bytes.as_bytes()?)?) },
         steps: steps.iter().map(|name| name.as_text().map(str::to_owned)).collect::<Option<_>>()?,
     })

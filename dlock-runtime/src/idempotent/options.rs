@@ -88,9 +88,7 @@ impl Default for IdempotentOptions {
 impl IdempotentOptions {
     /// Checks the bounds, and returns the lease. `default` is the manager's lease.
     pub(super) fn checked_lease(&self, default: Duration) -> Result<Duration> {
-        if !(SHORTEST_TTL..=LONGEST_LEASE).contains(&self.ttl) {
-            return Err(config("ttl", "`ttl` of an idempotent call is out of bounds: use 1 min to 365 days"));
-        }
+        checked_ttl(self.ttl)?;
         match self.lease {
             Some(lease) => {
                 checked_lease(lease)?;
@@ -105,6 +103,21 @@ impl IdempotentOptions {
             None => Ok(default.min(self.ttl)),
         }
     }
+}
+
+/// Checks a time to live.
+pub(crate) fn checked_ttl(ttl: Duration) -> Result<Duration> {
+    if (SHORTEST_TTL..=LONGEST_LEASE).contains(&ttl) {
+        return Ok(ttl);
+    }
+    Err(config("ttl", "`ttl` of an idempotent call is out of bounds: use 1 min to 365 days"))
+}
+
+/// Checks the times of calls of which some may be unset. `default` is the manager's lease.
+#[cfg(feature = "tower")]
+pub(crate) fn check_times(ttl: Option<Duration>, lease: Option<Duration>, default: Duration) -> Result<()> {
+    let options = IdempotentOptions { ttl: ttl.unwrap_or(DEFAULT_TTL), lease, ..Default::default() };
+    options.checked_lease(default).map(drop)
 }
 
 /// How long a result is stored by default.

@@ -84,7 +84,7 @@ fn event_of(choice: u64) -> IdempotencyEvent {
         8 => IdempotencyEvent::Forget { token, has_run: draw(2) == 0, ttl: LONG },
         9 => IdempotencyEvent::Dequeue { waiter: format!("{number:040}") },
         10 if draw(3) == 0 => IdempotencyEvent::Remove,
-        10 => IdempotencyEvent::Resolve { result, ttl: LONG },
+        10 => IdempotencyEvent::Resolve { result, replaces: draw(2) == 0, ttl: LONG },
         _ => IdempotencyEvent::Read,
     }
 }

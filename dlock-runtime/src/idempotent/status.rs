@@ -37,10 +37,11 @@ pub enum IdempotencyState {
 pub struct IdempotencyStatus {
     state: IdempotencyState,
     snapshot: RecordSnapshot,
+    owner: Option<String>,
 }
 
 impl IdempotencyStatus {
-    fn new(snapshot: RecordSnapshot) -> Self {
+    fn new(snapshot: RecordSnapshot, owner: Option<String>) -> Self {
         let state = match snapshot.phase {
             'P' => IdempotencyState::InProgress,
             'C' => IdempotencyState::Completed,
@@ -48,7 +49,7 @@ impl IdempotencyStatus {
             'F' => IdempotencyState::Forgotten,
             _ => IdempotencyState::OutcomeUnknown,
         };
-        Self { state, snapshot }
+        Self { state, snapshot, owner }
     }
 
     /// Returns the state.
@@ -63,10 +64,26 @@ impl IdempotencyStatus {
         self.snapshot.attempt
     }
 
-    /// Returns the ID of the manager that ran the last attempt; `None` if an operator resolved it.
+    /// Returns the [ID](LockManager::id) of the manager that ran the last attempt; `None` if an
+    /// operator resolved it.
     #[must_use]
     pub fn holder(&self) -> Option<&str> {
         Some(&*self.snapshot.holder).filter(|holder| !holder.is_empty())
+    }
+
+    /// Returns the [owner](crate::Builder::owner) of that manager, such as `web-1:4242`.
+    ///
+    /// It is known only while that manager is connected to the server of the record. Returns `None`
+    /// if it is not connected, or if this user may not run `PUBSUB CHANNELS`.
+    #[must_use]
+    pub fn owner(&self) -> Option<&str> {
+        self.owner.as_deref()
+    }
+
+    /// Returns `true` if an operator has stored the result. Another operator can replace it.
+    #[must_use]
+    pub fn is_resolved(&self) -> bool {
+        self.state == IdempotencyState::Completed && self.snapshot.holder.is_empty()
     }
 
     /// Returns the rest of the lease, by the server's clock; zero if no attempt runs.
@@ -124,7 +141,8 @@ impl IdempotencyStatus {
 impl<P> Idempotent<P> {
     /// Returns the record of the key, or `None` if there is none.
     ///
-    /// It changes nothing and costs one round trip.
+    /// It changes nothing and costs one round trip, and another one for the
+    /// [owner](IdempotencyStatus::owner) if another manager ran the last attempt.
     ///
     /// # Errors
     ///
@@ -135,12 +153,16 @@ impl<P> Idempotent<P> {
     ///
     /// Dropping the future changes nothing.
     pub async fn status(&self) -> Result<Option<IdempotencyStatus>> {
-        match self.send(IdempotencyEvent::Read).await? {
-            IdempotencyReply::Snapshot(snapshot) => {
-                Ok(snapshot.map(|snapshot| IdempotencyStatus::new(*snapshot)))
-            }
-            _ => Err(unexpected_reply().into_error(self.key.clone()?)),
-        }
+        let snapshot = match self.send(IdempotencyEvent::Read).await? {
+            IdempotencyReply::Snapshot(Some(snapshot)) => *snapshot,
+            IdempotencyReply::Snapshot(None) => return Ok(None),
+            _ => return Err(unexpected_reply().into_error(self.key.clone()?)),
+        };
+        let owner = match snapshot.process {
+            Some(process) => self.manager.owner_of(process, &self.key.clone()?).await,
+            None => None,
+        };
+        Ok(Some(IdempotencyStatus::new(snapshot, owner)))
     }
 
     /// Deletes the record of the key with its result and its steps. Returns `true` if there was
@@ -161,10 +183,11 @@ impl<P> Idempotent<P> {
     }
 
     /// Stores the result of a call whose outcome is unknown, as JSON. Returns `false` if there is
-    /// no such call.
+    /// no such call: it has no record, has a result, or starts again.
     ///
     /// Later calls get the result. It is for operators who know what the call has done. The attempt
-    /// itself cannot change the result any more.
+    /// itself cannot change the result any more; [`resolve_or_replace`](Self::resolve_or_replace)
+    /// can.
     ///
     /// # Errors
     ///
@@ -175,6 +198,25 @@ impl<P> Idempotent<P> {
     ///
     /// If the future is dropped, the result may or may not be stored.
     pub async fn resolve(&self, result: &(impl Serialize + ?Sized)) -> Result<bool> {
+        self.store_resolution(result, false).await
+    }
+
+    /// Like [`resolve`](Self::resolve), and also replaces a result that an operator has stored.
+    ///
+    /// A result that a body has stored is never replaced: then it returns `false`.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`resolve`](Self::resolve).
+    pub async fn resolve_or_replace(&self, result: &(impl Serialize + ?Sized)) -> Result<bool> {
+        self.store_resolution(result, true).await
+    }
+
+    async fn store_resolution(&self, result: &(impl Serialize + ?Sized), replaces: bool) -> Result<bool> {
         let bytes = serde_json::to_vec(result).map_err(|problem| {
             config(
                 "result",
@@ -187,7 +229,7 @@ impl<P> Idempotent<P> {
             return Err(config("result", problem));
         }
         let result = StoredResult::Bytes { bytes, is_error: false };
-        self.change(IdempotencyEvent::Resolve { result, ttl: millis(self.options.ttl) }).await
+        self.change(IdempotencyEvent::Resolve { result, replaces, ttl: millis(self.options.ttl) }).await
     }
 
     async fn change(&self, event: IdempotencyEvent) -> Result<bool> {

@@ -78,7 +78,8 @@ impl LeaderWatch {
     /// # Errors
     ///
     /// [`Error::Shutdown`] after the manager was shut down; [`Error::InvalidKey`]; as
-    /// [`LockManager::inspect`], while the server is unavailable. Call it again then.
+    /// [`LockManager::inspect`], while the server is unavailable, or, permanently, in a forked
+    /// process. While the server is unavailable, call it again.
     ///
     /// # Cancel safety
     ///

@@ -24,9 +24,10 @@ use crate::error::Error;
 use crate::guard::LockGuard;
 use crate::key::{IntoLockKey, LockKey};
 use crate::manager::LockManager;
-use crate::options::{OnLost, Options};
+use crate::options::{OnLost, Options, checked_lease};
 use crate::run::{Acquiring, Releasing, Running};
 use crate::telemetry::CallSpan;
+use crate::tower::accept;
 
 /// A layer that runs the inner service under a lock whose key comes from the request.
 ///
@@ -44,6 +45,11 @@ use crate::telemetry::CallSpan;
 /// server; the error itself is in the extensions of the response.
 ///
 /// Put it inside the layers that authenticate, and apply it only to the routes that need the lock.
+///
+/// # Panics
+///
+/// An option out of its bounds is a panic when the service is built: of the method that sets the
+/// option, or of [`Layer::layer`] if two options contradict each other.
 ///
 /// # Cancel safety
 ///
@@ -107,14 +113,26 @@ impl<F: Clone> LockLayer<F> {
 
     /// Sets the lease: how long the lock outlives a crash. Default: the manager's, which is 30 s
     /// unless set. From 100 ms to 365 days.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `lease` is out of these bounds.
     #[must_use]
+    #[track_caller]
     pub fn lease(self, lease: Duration) -> Self {
+        accept(checked_lease(lease));
         self.with(|settings| settings.options = settings.options.lease(lease))
     }
 
     /// Sets all options of the lock at once.
+    ///
+    /// # Panics
+    ///
+    /// Panics if an option is out of its bounds, or contradicts another one.
     #[must_use]
+    #[track_caller]
     pub fn options(self, options: Options) -> Self {
+        accept(options.checked(self.settings.manager.engine().lease));
         self.with(|settings| settings.options = options)
     }
 
@@ -136,7 +154,15 @@ impl<F: Clone> LockLayer<F> {
 impl<S, F> Layer<S> for LockLayer<F> {
     type Service = LockService<S, F>;
 
+    /// Returns the service.
+    ///
+    /// # Panics
+    ///
+    /// Panics if two options contradict each other: each request would fail.
+    #[track_caller]
     fn layer(&self, inner: S) -> Self::Service {
+        let LockSettings { manager, options, .. } = &*self.settings;
+        accept(options.checked(manager.engine().lease));
         LockService { inner, settings: Arc::clone(&self.settings) }
     }
 }

@@ -27,6 +27,22 @@ pub use idempotency::{
     ClientBody, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, IdempotencyLayer, IdempotencyService, RequestBody,
     RequestFingerprint, RequestScope,
 };
+#[cfg(all(feature = "idempotent", test))]
+pub(crate) use idempotency::{HEADERS, LONGEST_RESPONSE};
 pub use layer_body::{BoxError, LayerBody};
 pub use lock_layer::{LockLayer, LockService};
 pub use response_future::ResponseFuture;
+
+use crate::error::Error;
+
+/// Refuses an option of a layer before the service starts.
+///
+/// # Panics
+///
+/// Panics with the text of the error, at the line of the caller.
+#[track_caller]
+fn accept<T>(option: Result<T, Error>) {
+    if let Err(error) = option {
+        panic!("{error}");
+    }
+}

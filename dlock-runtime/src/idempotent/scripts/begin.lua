@@ -1,7 +1,7 @@
 -- ARGV[2] token  ARGV[3] lease  ARGV[4] time to live  ARGV[5] fail | rerun | resume
 -- ARGV[6] fingerprint  ARGV[7] fingerprint under the secret before  ARGV[8] function
 -- ARGV[9] version  ARGV[10] id of the process to notify, or ''
--- -> {1, attempt, step, result ..} started | {2} another call's
+-- -> {1, attempt, step, result ..} started | {2, function} another call's
 --    | {3, fingerprint, function, version, phase, ..} found: 'C', kind, result | 'T'
 --      | 'P', lease left, queued | 'X', attempt: crashed
 local time = clock()
@@ -23,7 +23,9 @@ if not phase then
   return {1, 1}
 end
 if not (is_phase(phase) and is_attempt(h[3]) and are_numbers(h[4]) and is_version(h[7])) then return no_record() end
-if h[6] ~= ARGV[8] or (h[5] ~= ARGV[6] and (ARGV[7] == '' or h[5] ~= ARGV[7])) then return {2} end
+if h[6] ~= ARGV[8] or (h[5] ~= ARGV[6] and (ARGV[7] == '' or h[5] ~= ARGV[7])) then
+  return {2, h[6] or ''}
+end
 if phase == 'C' then
   local r = redis.call('HMGET', KEYS[1], 'k', 'r')
   if not is_result(r[1], r[2]) then return no_record() end

@@ -1,6 +1,7 @@
 -- Shared by all scripts of records. A record is a hash:
 --   s phase: P running, C completed, T completed without its result, F forgotten with its steps
---   o owner  n attempt  l end of the lease  cr 1 if the attempt before crashed  c created  d done
+--   o owner; empty if an operator stored the result
+--   n attempt  l end of the lease  cr 1 if the attempt before crashed  c created  d done
 --   p what a crash does: fail, rerun, or resume
 --   f fingerprint  fn function  v version  k kind of the result: ok or err  r result
 --   w the ids of the processes to notify, each 40 characters  x:<name> the result of a step

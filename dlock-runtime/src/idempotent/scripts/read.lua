@@ -1,5 +1,5 @@
 -- -> nil | {4, phase, attempt, lease left, ms since created, ms since done or -1, time to live,
---    fingerprint, function, version, id of the owner's manager, kind, result, step ..}
+--    fingerprint, function, version, prefix of the owner's token, kind, result, step ..}
 local h = redis.call('HMGET', KEYS[1], 's', 'n', 'l', 'c', 'd', 'f', 'fn', 'v', 'o', 'k', 'r')
 if not h[1] then return false end
 local found = steps()
@@ -19,7 +19,7 @@ if phase == 'T' then kind = 'none' end
 local done = -1
 if h[5] then done = math.max(time - h[5], 0) end
 local reply = {4, phase, tonumber(h[2]), left, math.max(time - h[4], 0), done,
-  redis.call('PTTL', KEYS[1]), h[6], h[7], h[8], string.sub(h[9], 1, 12), kind, result}
+  redis.call('PTTL', KEYS[1]), h[6], h[7], h[8], string.sub(h[9], 1, 20), kind, result}
 local names = {}
 for at = 1, #found, 2 do names[#names + 1] = found[at] end
 table.sort(names)

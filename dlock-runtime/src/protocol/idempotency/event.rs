@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::protocol::idempotency::call_identity::CallIdentity;
 use crate::protocol::idempotency::stored_result::{StepResult, StoredResult};
-use crate::token::Token;
+use crate::token::{ProcessId, Token};
 
 /// An event of a record. Durations are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,9 +24,10 @@ pub(crate) enum IdempotencyEvent {
     Forget { token: Token, has_run: bool, ttl: u64 },
     /// No call of a process waits any more.
     Dequeue { waiter: String },
-    /// An operator stores the result of a call whose outcome is unknown. Replies: `Done`, `Absent`,
-    /// `StillRunning`, or `NotOwner` if there is a result.
-    Resolve { result: StoredResult, ttl: u64 },
+    /// An operator stores the result of a call whose outcome is unknown; with `replaces`, also
+    /// instead of a result that an operator has stored. Replies: `Done`, `Absent`, `StillRunning`,
+    /// or `NotOwner` if there is a result, or the call starts again.
+    Resolve { result: StoredResult, replaces: bool, ttl: u64 },
     /// An operator deletes the record. Replies: `Done`, `Absent`, or `StillRunning`.
     Remove,
     /// Reads the record. Replies: `Snapshot`.
@@ -57,8 +58,8 @@ pub(crate) enum IdempotencyReply {
         /// The steps that earlier attempts have completed.
         steps: BTreeMap<String, StepResult>,
     },
-    /// The record belongs to another call.
-    KeyReused,
+    /// The record belongs to another call, of this function.
+    KeyReused { function: String },
     /// The call has completed.
     Completed { identity: CallIdentity, result: StoredResult },
     /// Another token owns the record. `is_queued`: the process will be notified.
@@ -89,7 +90,10 @@ pub(crate) struct RecordSnapshot {
     pub(crate) done_ago: Option<u64>,
     pub(crate) ttl: u64,
     pub(crate) identity: CallIdentity,
-    /// The id of the manager that owns or owned the record; empty after an operator resolved it.
+    /// The manager that owns or owned the record; `None` after an operator resolved it, and if
+    /// another client wrote the record.
+    pub(crate) process: Option<ProcessId>,
+    /// The id of that manager, or what another client wrote; empty after an operator resolved it.
     pub(crate) holder: String,
     pub(crate) result: Option<StoredResult>,
     /// The names of the completed steps.

@@ -22,6 +22,7 @@ enum RecordPhase {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct IdempotencyRecord {
     phase: RecordPhase,
+    /// `None` after an operator has stored the result.
     owner: Option<Token>,
     attempt: u32,
     identity: CallIdentity,
@@ -120,7 +121,7 @@ fn begin(slot: &mut Option<IdempotencyRecord>, call: &BeginCall, now: u64) -> Id
         return record.started();
     };
     if !is_same_call(&record.identity, &call.identity, &call.previous_fingerprint) {
-        return IdempotencyReply::KeyReused;
+        return IdempotencyReply::KeyReused { function: record.identity.function.clone() };
     }
     if record.owns(call.token) {
         return record.start(call, now); // its first reply was lost
@@ -203,7 +204,7 @@ impl IdempotencyRecord {
                 self.waiters.retain(|waiting| waiting != waiter);
                 RecordChange::Reply(IdempotencyReply::Done)
             }
-            IdempotencyEvent::Resolve { result, ttl } => self.resolve(result, *ttl, now),
+            IdempotencyEvent::Resolve { result, replaces, ttl } => self.resolve(result, *replaces, *ttl, now),
             IdempotencyEvent::Remove if self.lease_left(now).is_some() => {
                 RecordChange::Reply(IdempotencyReply::StillRunning)
             }
@@ -257,12 +258,17 @@ impl IdempotencyRecord {
     }
 
     /// Stores the result that an operator gives for a call whose outcome is unknown. The owner
-    /// cannot change it any more.
-    fn resolve(&mut self, result: &StoredResult, ttl: u64, now: u64) -> RecordChange {
+    /// cannot change it any more; an operator can, with `replaces`. The result of a body stays.
+    fn resolve(&mut self, result: &StoredResult, replaces: bool, ttl: u64, now: u64) -> RecordChange {
         if self.lease_left(now).is_some() {
             return RecordChange::Reply(IdempotencyReply::StillRunning);
         }
-        if !self.is_running() && self.phase != RecordPhase::Completed(StoredResult::NotStored) {
+        let can_store = match &self.phase {
+            RecordPhase::Running { .. } | RecordPhase::Completed(StoredResult::NotStored) => true,
+            RecordPhase::Completed(_) => replaces && self.owner.is_none(),
+            RecordPhase::Forgotten => false,
+        };
+        if !can_store {
             return RecordChange::Reply(IdempotencyReply::NotOwner);
         }
         self.store(result, ttl, now);
@@ -285,6 +291,7 @@ impl IdempotencyRecord {
             done_ago: self.done.map(|done| now.saturating_sub(done)),
             ttl: self.expires.saturating_sub(now),
             identity: self.identity.clone(),
+            process: self.owner.map(Token::process),
             holder: self.owner.map(|owner| owner.process().shown()).unwrap_or_default(),
             result: match &self.phase {
                 RecordPhase::Completed(result) => Some(result.clone()),

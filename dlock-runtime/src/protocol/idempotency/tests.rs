@@ -189,7 +189,8 @@ fn another_payload_is_refused_in_every_state() {
                 let other = BeginCall { identity, ..call(three, policy) };
                 let (reply, wake) = rig.apply(&IdempotencyEvent::Begin(other));
 
-                assert_eq!((reply, wake), (IdempotencyReply::KeyReused, Vec::new()), "{state}");
+                let function = String::new();
+                assert_eq!((reply, wake), (IdempotencyReply::KeyReused { function }, Vec::new()), "{state}");
                 assert_eq!(rig.slot, before, "{state}");
             }
         }
@@ -258,7 +259,7 @@ fn the_number_of_waiting_processes_is_bounded() {
 #[test]
 fn an_operator_resolves_only_what_is_unknown() {
     let [one, two, _] = tokens();
-    let resolve = || IdempotencyEvent::Resolve { result: stored("operator"), ttl: TTL };
+    let resolve = || IdempotencyEvent::Resolve { result: stored("operator"), replaces: false, ttl: TTL };
     let mut rig = Rig::default();
     assert_eq!(rig.apply(&resolve()).0, IdempotencyReply::Absent);
     rig.begin(one, CrashPolicy::Fail);
@@ -276,6 +277,55 @@ fn an_operator_resolves_only_what_is_unknown() {
 }
 
 #[test]
+fn an_operator_replaces_only_what_an_operator_stored() {
+    let [one, two, _] = tokens();
+    let replace =
+        |text: &str| IdempotencyEvent::Resolve { result: stored(text), replaces: true, ttl: 2 * TTL };
+    let mut rig = Rig::default();
+    rig.begin(one, CrashPolicy::Fail);
+    rig.complete(one, "x");
+    assert_eq!(rig.apply(&replace("y")).0, IdempotencyReply::NotOwner, "a body has stored it");
+
+    let mut rig = Rig::default();
+    assert_eq!(rig.apply(&replace("y")).0, IdempotencyReply::Absent);
+    rig.begin(one, CrashPolicy::Fail);
+    assert_eq!(rig.apply(&replace("y")).0, IdempotencyReply::StillRunning);
+    rig.now = LEASE;
+    for text in ["y", "z"] {
+        assert_eq!(rig.apply(&replace(text)).0, IdempotencyReply::Done, "{text}");
+        let seen = rig.begin(two, CrashPolicy::Fail);
+        assert!(matches!(seen, IdempotencyReply::Completed { result, .. } if result == stored(text)));
+    }
+    assert_eq!(rig.slot.as_ref().map(IdempotencyRecord::expires), Some(LEASE + 2 * TTL));
+
+    let mut rig = Rig::default();
+    rig.begin(one, CrashPolicy::Fail);
+    rig.step(one, "a");
+    rig.forget(one, true);
+    assert_eq!(rig.apply(&replace("y")).0, IdempotencyReply::NotOwner, "the next call runs");
+}
+
+#[test]
+fn a_reused_key_says_whether_the_function_differs() {
+    let [one, two, _] = tokens();
+    for (found, is_other) in
+        [(identity("g"), false), (CallIdentity { function: "f".into(), ..identity("f") }, true)]
+    {
+        let mut rig = Rig::default();
+        let first = BeginCall { identity: found.clone(), ..call(one, CrashPolicy::Fail) };
+        rig.apply(&IdempotencyEvent::Begin(first));
+
+        let reply = rig.begin(two, CrashPolicy::Fail);
+
+        let function = is_other.then(|| "f".to_owned());
+        let expected = Some(Verdict::KeyReused { function });
+        assert_eq!(Verdict::of(&reply, &identity("f"), ""), expected, "{found:?}");
+        let shared = IdempotencyReply::Running { identity: found, lease_left: 1, is_queued: false };
+        assert_eq!(Verdict::of(&shared, &identity("f"), ""), expected, "the reply to another call");
+    }
+}
+
+#[test]
 fn a_result_of_another_version_is_not_replayed() {
     let found = IdempotencyReply::Completed {
         identity: CallIdentity { version: "1".to_owned(), ..identity("f") },
@@ -288,7 +338,8 @@ fn a_result_of_another_version_is_not_replayed() {
 
     assert_eq!(of("1", "f"), Some(Verdict::Replay { bytes: b"x".to_vec(), is_error: false }));
     assert_eq!(of("2", "f"), Some(Verdict::OtherVersion("1".to_owned())));
-    assert_eq!(of("2", "g"), Some(Verdict::KeyReused), "the identity is compared first");
+    let reused = Some(Verdict::KeyReused { function: None });
+    assert_eq!(of("2", "g"), reused, "the identity is compared first");
 }
 
 #[test]

@@ -9,8 +9,9 @@ use crate::protocol::idempotency::stored_result::StoredResult;
 pub(crate) enum Verdict {
     /// Returns the stored result.
     Replay { bytes: Vec<u8>, is_error: bool },
-    /// Fails: the key belongs to another call.
-    KeyReused,
+    /// Fails: the key belongs to another call. The function is that of the record, if it differs;
+    /// otherwise, the payload does.
+    KeyReused { function: Option<String> },
     /// Waits, or fails if it may not wait.
     Running { lease_left: u64, is_queued: bool },
     /// Fails: an attempt crashed.
@@ -28,15 +29,19 @@ impl Verdict {
     /// One reply serves all calls of a process that wait for the same key, so each call compares
     /// its own identity, and does so first.
     pub(crate) fn of(reply: &IdempotencyReply, call: &CallIdentity, previous: &str) -> Option<Self> {
+        let reused = |function: &String| {
+            let is_other = *function != call.function;
+            Some(Self::KeyReused { function: is_other.then(|| function.clone()) })
+        };
         let identity = match reply {
-            IdempotencyReply::KeyReused => return Some(Self::KeyReused),
+            IdempotencyReply::KeyReused { function } => return reused(function),
             IdempotencyReply::Completed { identity, .. }
             | IdempotencyReply::Running { identity, .. }
             | IdempotencyReply::Crashed { identity, .. } => identity,
             _ => return None,
         };
         if !is_same_call(identity, call, previous) {
-            return Some(Self::KeyReused);
+            return reused(&identity.function);
         }
         Some(match reply {
             IdempotencyReply::Completed { result: StoredResult::NotStored, .. } => Self::NotStored,

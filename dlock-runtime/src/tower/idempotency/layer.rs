@@ -9,9 +9,11 @@ use http::{HeaderName, Method, StatusCode, response};
 use tower_layer::Layer;
 
 use super::{IdempotencyService, RequestFingerprint, RequestScope, stored_response};
-use crate::idempotent::{Idempotent, OnCrash, OnUnavailable};
+use crate::idempotent::{Idempotent, OnCrash, OnUnavailable, check_times, checked_ttl};
 use crate::key::LockKey;
 use crate::manager::LockManager;
+use crate::options::checked_lease;
+use crate::tower::accept;
 
 /// A layer that makes routes safe to repeat, with the header `Idempotency-Key`.
 ///
@@ -46,7 +48,8 @@ use crate::manager::LockManager;
 /// | no key, and it is required; a key of the wrong form | 400 |
 /// | another request with the same key | 422 |
 /// | the body is too long; ended early | 413; 400 |
-/// | the handler crashed or panicked | 500; see [`on_crash`](Self::on_crash) |
+/// | the handler crashed | until its [`lease`](Self::lease) ends, as while it runs; then 500, see [`on_crash`](Self::on_crash) |
+/// | the handler panicked | 500; see [`on_crash`](Self::on_crash) |
 /// | the response is not stored | 500: the handler does not run again |
 /// | the server is unavailable | 503 with `Retry-After` |
 ///
@@ -69,6 +72,11 @@ use crate::manager::LockManager;
 ///
 /// The handler finds its [`IdempotentRecord`](crate::idempotent::IdempotentRecord) in the
 /// extensions of the request, for steps and child keys.
+///
+/// # Panics
+///
+/// An option out of its bounds is a panic when the service is built: of the method that sets the
+/// option, or of [`Layer::layer`] if two options contradict each other.
 ///
 /// # Cancel safety
 ///
@@ -172,15 +180,27 @@ impl<F: Clone> IdempotencyLayer<F> {
 
     /// Sets how long a response is stored, from the end of its handler. Default: 24 h. From 1 min
     /// to 365 days.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `ttl` is out of these bounds.
     #[must_use]
+    #[track_caller]
     pub fn ttl(self, ttl: Duration) -> Self {
+        accept(checked_ttl(ttl));
         self.with(|settings| settings.ttl = Some(ttl))
     }
 
     /// Sets the lease: how long after a crash a request counts as running. Default: the manager's,
     /// which is 30 s unless set. From 100 ms to 365 days, and at most the `ttl`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `lease` is out of these bounds. [`Layer::layer`] panics if it exceeds the `ttl`.
     #[must_use]
+    #[track_caller]
     pub fn lease(self, lease: Duration) -> Self {
+        accept(checked_lease(lease));
         self.with(|settings| settings.lease = Some(lease))
     }
 
@@ -265,7 +285,7 @@ const DEFAULT_LIMIT: usize = 256 * 1024;
 
 /// The largest body of a response that can be stored. With its headers, it is below the size of a
 /// record that scripts read, and below the limit of a reply.
-const LONGEST_RESPONSE: usize = 3 * 1024 * 1024;
+pub(crate) const LONGEST_RESPONSE: usize = 3 * 1024 * 1024;
 
 impl<F> IdempotencySettings<F> {
     /// Returns the idempotent call of a request.
@@ -295,12 +315,20 @@ impl<F> IdempotencySettings<F> {
 }
 
 /// The limit of the status and the headers of a stored response, in bytes.
-const HEADERS: usize = 64 * 1024;
+pub(crate) const HEADERS: usize = 64 * 1024;
 
 impl<S, F> Layer<S> for IdempotencyLayer<F> {
     type Service = IdempotencyService<S, F>;
 
+    /// Returns the service.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the lease is longer than the `ttl`: each request would fail.
+    #[track_caller]
     fn layer(&self, inner: S) -> Self::Service {
+        let IdempotencySettings { manager, ttl, lease, .. } = &*self.settings;
+        accept(check_times(*ttl, *lease, manager.engine().lease));
         IdempotencyService::new(inner, Arc::clone(&self.settings))
     }
 }

@@ -29,6 +29,8 @@ pub use request_fingerprint::RequestFingerprint;
 pub use request_scope::RequestScope;
 pub use service::IdempotencyService;
 
+#[cfg(test)]
+pub(crate) use layer::{HEADERS, LONGEST_RESPONSE};
 #[cfg(any(test, fuzzing))]
 pub(crate) use stored_response::check_stored_response;
 

@@ -74,7 +74,7 @@ impl Answer {
             IdempotencyReply::NotOwner => Self::NotOwner,
             IdempotencyReply::Absent => Self::Absent,
             IdempotencyReply::StillRunning => Self::StillRunning,
-            IdempotencyReply::KeyReused | IdempotencyReply::Snapshot(_) => Self::Other,
+            IdempotencyReply::KeyReused { .. } | IdempotencyReply::Snapshot(_) => Self::Other,
         }
     }
 }
@@ -98,10 +98,14 @@ impl Model {
                 self.by_owner(*token, |model| model.complete(Some(*token), result))
             }
             IdempotencyEvent::Forget { token, has_run, .. } => self.forget(*token, *has_run, now),
-            IdempotencyEvent::Resolve { result, .. } => match self.phase {
+            IdempotencyEvent::Resolve { result, replaces, .. } => match self.phase {
                 ModelPhase::Absent => Answer::Absent,
                 ModelPhase::Running { lease_end, .. } if now < lease_end => Answer::StillRunning,
                 ModelPhase::Running { .. } => {
+                    self.complete(None, result);
+                    Answer::Done
+                }
+                ModelPhase::Completed { by: None, .. } if *replaces => {
                     self.complete(None, result);
                     Answer::Done
                 }
@@ -211,7 +215,8 @@ fn moves(calls: [(Token, CrashPolicy); 2]) -> Vec<Move> {
         ]
     };
     let operator = [
-        IdempotencyEvent::Resolve { result: result("operator".to_owned()), ttl: TTL },
+        IdempotencyEvent::Resolve { result: result("operator".to_owned()), replaces: false, ttl: TTL },
+        IdempotencyEvent::Resolve { result: result("again".to_owned()), replaces: true, ttl: TTL },
         IdempotencyEvent::Remove,
     ];
     let events = calls.into_iter().flat_map(of_call).chain(operator);
