@@ -133,13 +133,13 @@ impl<B: Batch> InFlight<B> {
     }
 
     /// Returns `true` if no batch is in flight, and more requests are unlikely to follow the next
-    /// one.
-    pub(crate) fn is_idle(&self) -> bool {
+    /// one. Otherwise, the caller must leave the next request to the writer, and the watch starts.
+    pub(crate) fn check_idle(&self) -> bool {
         let mut state = lock(&self.state);
         if state.is_empty() && state.last_callers < 2 {
             return true;
         }
-        // The next request is left to the writer, and the watch finds out if that is blocked.
+        // The watch finds out if the writer is blocked.
         let was_watched = std::mem::replace(&mut state.is_watched, true);
         drop(state);
         if !was_watched {
