@@ -28,6 +28,8 @@ pub(super) mod subscriber_task;
 mod supervisor;
 #[cfg(test)]
 pub(super) mod test_node;
+#[cfg(test)]
+mod tests;
 mod waiting_requests;
 
 use std::collections::HashSet;
