@@ -2,8 +2,8 @@
 # Seeded bugs: each patch in `seeded_bugs/` breaks one rule of the lock, and the tests that it names
 # must fail.
 #
-#   bash proof/seeded_bugs.sh --check   checks that every patch applies and is complete, and that
-#                                   every numbered rule has one; 2 s
+#   bash proof/seeded_bugs.sh --check   checks that every patch applies, is complete, and names a
+#                                   module that exists, and that every numbered rule has a patch; 4 s
 #   bash proof/seeded_bugs.sh           seeds all bugs, one after the other; about 30 s each
 #   bash proof/seeded_bugs.sh NAME..    seeds these bugs
 #
@@ -43,9 +43,26 @@ header() {
     sed -n "/^--- /q; s/^$2: //p" "$bugs/$1.patch"
 }
 
+# Prints the modules of a package, one per line, such as `::key::tests::`.
+modules() {
+    git grep -l '' -- "$1/src/*.rs" | sed -E "s|^$1/src/||; s|(/mod)?\.rs$||; s|/|::|g; s|.*|::&::|"
+    git grep -E '^(pub(\(.*\))? )?mod [a-z_]+ \{' -- "$1/src/*.rs" |
+        sed -E "s|^$1/src/||; s|(/mod)?\.rs:.*mod ([a-z_]+) \{.*|::\2|; s|/|::|g; s|.*|::&::|"
+}
+
+# Returns 0 if a filter of unit tests names a module of the package, or a module and the start of a
+# function of the package.
+names_module() {
+    local package=$1 filter=$2
+    grep -qF "::$filter::" <<<"${modules_of[$package]}" && return
+    [[ $filter == *::* ]] && grep -qF "::${filter%::*}::" <<<"${modules_of[$package]}" &&
+        git grep -q "fn ${filter##*::}" -- "$package/src/*.rs"
+}
+
 # Prints the errors of the patches, without building anything.
 check() {
-    local patch name word number wrong=0 count=0 rules manifests
+    local patch name word number wrong=0 count=0 rules manifests package
+    local -A modules_of=()
     mapfile -t manifests < <(git ls-files '*Cargo.toml')
     complain() { echo "seeded bugs: $name: $1"; wrong=$((wrong + 1)); }
     for patch in "$bugs"/*.patch; do
@@ -58,6 +75,15 @@ check() {
         for word in $(header "$name" Test | grep -oE -- '--test [^ ]+' | cut -d' ' -f2); do
             grep -qx "name = \"$word\"" "${manifests[@]}" || complain "there is no test target \`$word\`"
         done
+        if [[ "$(header "$name" Test)" =~ ^-p\ ([^ ]+)\ --lib(\ --features\ [^ ]+)?(\ --)?\ ([^-].*)$ ]]; then
+            package=${BASH_REMATCH[1]}
+            [ -n "${modules_of[$package]:-}" ] || modules_of[$package]=$(modules "$package")
+            for word in ${BASH_REMATCH[4]}; do
+                names_module "$package" "$word" || complain "\`$word\` is in no module of $package"
+            done
+        elif [[ "$(header "$name" Test)" == *--lib* ]]; then
+            complain "the filter of unit tests must follow \`--lib\`"
+        fi
         if sed -n 's/^+++ b\///p' "$patch" | grep -qvE '^(dlock-runtime|dlock-macros|dlock-cli)/src/'; then
             complain "the patch changes code that is not shipped"
         fi

@@ -13,6 +13,8 @@ pub(crate) struct Vocabulary {
     pub(crate) has_key: bool,
     /// The parameters of this version, separated by spaces.
     pub(crate) parameters: &'static str,
+    /// The parameters whose values have quotes, separated by spaces.
+    pub(crate) quoted: &'static str,
     /// Names of parameters that it does not have, and what to write instead.
     pub(crate) absent: &'static [(&'static str, &'static str)],
     /// Names in dlock, each with those in other libraries: in lower case, without underscores.
@@ -50,6 +52,11 @@ impl Vocabulary {
     /// Returns `true` if the attribute has this parameter.
     pub(crate) fn has_parameter(&self, name: &str) -> bool {
         contains(self.parameters, name)
+    }
+
+    /// Returns `true` if the values of the parameter have quotes.
+    pub(crate) fn has_quotes(&self, name: &str) -> bool {
+        contains(self.quoted, name)
     }
 
     /// Returns the name in dlock of another library's parameter.
@@ -168,11 +175,11 @@ const HINTS: &[(&str, Option<&str>, &str)] = &[
 ];
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use crate::{distributed_lock, idempotent};
 
     /// The attributes of this crate.
-    const ALL: &[&super::Vocabulary] = &[
+    pub(crate) const ALL: &[&super::Vocabulary] = &[
         &distributed_lock::VOCABULARY,
         &idempotent::VOCABULARY,
         #[cfg(feature = "scheduled")]

@@ -38,14 +38,21 @@ use crate::manager::LockManager;
 #[must_use = "a builder does nothing until `connect` or `connect_lazy` is called"]
 pub struct Builder {
     url: String,
-    /// The options that are set here, in order.
-    changes: Vec<Arc<Change>>,
+    /// The options that are set here.
+    changes: Vec<SetOption>,
     /// The overrides of annotated functions, as text.
     call_overrides: String,
 }
 
-/// A change to the settings of a URL.
-type Change = dyn Fn(&mut Settings) + Send + Sync;
+/// An option that is set on a builder.
+#[derive(Clone)]
+struct SetOption {
+    name: &'static str,
+    /// The value, as `Debug` shows it. Without one, it is secret.
+    shown: Option<String>,
+    /// The change to the settings of the URL.
+    apply: Arc<dyn Fn(&mut Settings) + Send + Sync>,
+}
 
 impl Builder {
     pub(crate) fn new(url: &str) -> Self {
@@ -58,7 +65,7 @@ impl Builder {
     #[doc(alias = "prefix")]
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         let namespace = namespace.into();
-        self.with(move |settings| settings.namespace.clone_from(&namespace))
+        self.with("namespace", namespace.clone(), move |settings| settings.namespace.clone_from(&namespace))
     }
 
     /// Sets the name that operators see for this manager. Default: host and process, such as
@@ -73,12 +80,12 @@ impl Builder {
     #[doc(alias = "client_name")]
     pub fn owner(self, owner: impl AsRef<str>) -> Self {
         let owner: Arc<str> = owner.as_ref().into();
-        self.with(move |settings| settings.owner = Arc::clone(&owner))
+        self.with("owner", Arc::clone(&owner), move |settings| settings.owner = Arc::clone(&owner))
     }
 
     /// Sets how locks are stored in Redis. Default: [`Layout::Native`]. `memory://` ignores it.
     pub fn layout(self, layout: Layout) -> Self {
-        self.with(move |settings| settings.layout = layout)
+        self.with("layout", layout, move |settings| settings.layout = layout)
     }
 
     /// Sets the command that announces a release with [`Layout::Redisson`]. Default:
@@ -86,13 +93,13 @@ impl Builder {
     ///
     /// Other layouts do not allow it.
     pub fn publish(self, publish: Publish) -> Self {
-        self.with(move |settings| settings.publish = publish)
+        self.with("publish", publish, move |settings| settings.publish = publish)
     }
 
     /// Sets the lease of calls that set none. Default: 30 s. From 100 ms to 365 days.
     #[doc(alias = "ttl")]
     pub fn lease(self, lease: Duration) -> Self {
-        self.with(move |settings| settings.lease = lease)
+        self.with("lease", lease, move |settings| settings.lease = lease)
     }
 
     /// Sets how long to wait for one reply of the server. Default: 500 ms. From 10 ms to 60 s.
@@ -100,12 +107,12 @@ impl Builder {
     /// After that time, the outcome of the command counts as unknown.
     #[doc(alias = "timeout")]
     pub fn response_timeout(self, timeout: Duration) -> Self {
-        self.with(move |settings| settings.rules.response_timeout = timeout)
+        self.with("response_timeout", timeout, move |settings| settings.rules.response_timeout = timeout)
     }
 
     /// Sets how long one attempt to connect may take. Default: 2 s. From 10 ms to 60 s.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
-        self.with(move |settings| settings.connect_timeout = timeout)
+        self.with("connect_timeout", timeout, move |settings| settings.connect_timeout = timeout)
     }
 
     /// Sets how long a granted lock is valid before the server confirms it. Default: 1 s.
@@ -113,7 +120,7 @@ impl Builder {
     /// It applies to a waiter to which another process hands the lock off, and counts from the
     /// waiter's last request. From 100 ms to 60 s.
     pub fn grant_lease(self, lease: Duration) -> Self {
-        self.with(move |settings| settings.rules.grant_lease = lease)
+        self.with("grant_lease", lease, move |settings| settings.rules.grant_lease = lease)
     }
 
     /// Sets how long tasks of this process may hand a lock off to each other in memory.
@@ -125,7 +132,7 @@ impl Builder {
     /// processes wait. If none does, the budget starts again. With `layout=redisson` and with a
     /// quorum, the server cannot be asked, and each budget ends with a release.
     pub fn handoff_budget(self, budget: Duration) -> Self {
-        self.with(move |settings| settings.rules.handoff_budget = budget)
+        self.with("handoff_budget", budget, move |settings| settings.rules.handoff_budget = budget)
     }
 
     /// Sets how long a fencing counter outlives its last use. Default: 7 days. From 1 minute to 365
@@ -135,7 +142,7 @@ impl Builder {
     /// time, above every token that it issued, unless the server's clock has stepped back since.
     /// With [`Layout::Redisson`], counters do not expire, and it is an error.
     pub fn fence_ttl(self, ttl: Duration) -> Self {
-        self.with(move |settings| settings.fence_ttl = ttl)
+        self.with("fence_ttl", ttl, move |settings| settings.fence_ttl = ttl)
     }
 
     /// Sets how often to check a lock whose holder does not announce its release. Default: 100 ms.
@@ -143,7 +150,7 @@ impl Builder {
     /// An example is a lock that a client of another library holds. Each delay is random, from 50 %
     /// to 150 % of the interval. From 5 ms to 60 s.
     pub fn poll_interval(self, interval: Duration) -> Self {
-        self.with(move |settings| settings.rules.poll_interval = interval)
+        self.with("poll_interval", interval, move |settings| settings.rules.poll_interval = interval)
     }
 
     /// Sets whether waiters pause so that polling clients of other libraries can acquire.
@@ -154,7 +161,9 @@ impl Builder {
     /// [`docs::fleets`](crate::docs::fleets).
     #[doc(alias = "share")]
     pub fn yield_to_foreign(self, yield_to_foreign: bool) -> Self {
-        self.with(move |settings| settings.rules.yield_to_foreign = yield_to_foreign)
+        self.with("yield_to_foreign", yield_to_foreign, move |settings| {
+            settings.rules.yield_to_foreign = yield_to_foreign
+        })
     }
 
     /// Sets how many replicas must acknowledge a lock, by `WAIT`. Default: 0, the primary alone.
@@ -167,7 +176,7 @@ impl Builder {
     /// Set it to the number of replicas that can become primary: then a failover loses no lock. See
     /// [`docs::safety`](crate::docs::safety).
     pub fn replica_acks(self, replicas: u8) -> Self {
-        self.with(move |settings| settings.rules.replica_acks = replicas)
+        self.with("replica_acks", replicas, move |settings| settings.rules.replica_acks = replicas)
     }
 
     /// Sets whether the server reports changes to held locks (`CLIENT TRACKING`). Default: `true`.
@@ -177,7 +186,7 @@ impl Builder {
     /// overwritten lock is detected within milliseconds. Without it, or if the server does not
     /// allow it, the next renewal detects it. It takes one more connection.
     pub fn tracking(self, on: bool) -> Self {
-        self.with(move |settings| settings.rules.tracking = on)
+        self.with("tracking", on, move |settings| settings.rules.tracking = on)
     }
 
     /// Sets the certificate authorities, as PEM text, for `rediss://` servers.
@@ -187,7 +196,7 @@ impl Builder {
     #[cfg(feature = "tls")]
     pub fn tls_ca(self, pem: impl AsRef<[u8]>) -> Self {
         let pem = Pem::Text(pem.as_ref().into());
-        self.with(move |settings| settings.certificates.ca = Some(pem.clone()))
+        self.with_secret("tls_ca", move |settings| settings.certificates.ca = Some(pem.clone()))
     }
 
     /// Sets the client certificate for `rediss://` servers, and its private key, as PEM text.
@@ -197,7 +206,7 @@ impl Builder {
     #[cfg(feature = "tls")]
     pub fn tls_client_certificate(self, cert_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Self {
         let [client, key] = [cert_pem.as_ref(), key_pem.as_ref()].map(|pem| Pem::Text(pem.into()));
-        self.with(move |settings| {
+        self.with_secret("tls_client_certificate", move |settings| {
             settings.certificates.client = Some(client.clone());
             settings.certificates.key = Some(key.clone());
         })
@@ -212,7 +221,7 @@ impl Builder {
     #[cfg(feature = "tls")]
     pub fn tls_name(self, name: impl Into<String>) -> Self {
         let name = name.into();
-        self.with(move |settings| settings.certificates.name = Some(name.clone()))
+        self.with("tls_name", name.clone(), move |settings| settings.certificates.name = Some(name.clone()))
     }
 
     /// Sets a callback that supplies the user and the password instead of the URL.
@@ -248,7 +257,7 @@ impl Builder {
         Fut: Future<Output = Result<Credentials, Box<dyn StdError + Send + Sync>>> + Send + 'static,
     {
         let provider = CredentialsProvider::new(ask);
-        self.with(move |settings| settings.credentials = Some(provider.clone()))
+        self.with_secret("credentials", move |settings| settings.credentials = Some(provider.clone()))
     }
 
     /// Overrides parameters of annotated functions by the functions' names, without a rebuild.
@@ -282,7 +291,9 @@ impl Builder {
     #[cfg(feature = "idempotent")]
     pub fn fingerprint_secret(self, secret: impl AsRef<[u8]>) -> Self {
         let secret: Arc<[u8]> = secret.as_ref().into();
-        self.with(move |settings| settings.fingerprint_secrets.current = Some(Arc::clone(&secret)))
+        self.with_secret("fingerprint_secret", move |settings| {
+            settings.fingerprint_secrets.current = Some(Arc::clone(&secret))
+        })
     }
 
     /// Sets the secret that was used before [`fingerprint_secret`](Self::fingerprint_secret), so
@@ -292,7 +303,9 @@ impl Builder {
     #[cfg(feature = "idempotent")]
     pub fn previous_fingerprint_secret(self, secret: impl AsRef<[u8]>) -> Self {
         let secret: Arc<[u8]> = secret.as_ref().into();
-        self.with(move |settings| settings.fingerprint_secrets.previous = Some(Arc::clone(&secret)))
+        self.with_secret("previous_fingerprint_secret", move |settings| {
+            settings.fingerprint_secrets.previous = Some(Arc::clone(&secret))
+        })
     }
 
     /// Connects, and returns the manager.
@@ -359,7 +372,7 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     pub async fn connect_lazy(self) -> Result<LockManager> {
-        self.with(|settings| settings.lazy = true).connect().await
+        self.with("connect", "lazy", |settings| settings.lazy = true).connect().await
     }
 
     /// Examines the servers that a manager with these settings would use, as
@@ -392,14 +405,30 @@ impl Builder {
         Ok(overrides)
     }
 
-    fn with(mut self, change: impl Fn(&mut Settings) + Send + Sync + 'static) -> Self {
-        self.changes.push(Arc::new(change));
+    /// Sets an option.
+    fn with(
+        self,
+        name: &'static str,
+        value: impl std::fmt::Debug,
+        apply: impl Fn(&mut Settings) + Send + Sync + 'static,
+    ) -> Self {
+        self.set(SetOption { name, shown: Some(format!("{value:?}")), apply: Arc::new(apply) })
+    }
+
+    /// Sets an option whose value is not printed.
+    fn with_secret(self, name: &'static str, apply: impl Fn(&mut Settings) + Send + Sync + 'static) -> Self {
+        self.set(SetOption { name, shown: None, apply: Arc::new(apply) })
+    }
+
+    fn set(mut self, option: SetOption) -> Self {
+        self.changes.retain(|earlier| earlier.name != option.name);
+        self.changes.push(option);
         self
     }
 
     /// Applies the options that are set here.
     fn change(&self, mut settings: Settings) -> Settings {
-        self.changes.iter().for_each(|change| change(&mut settings));
+        self.changes.iter().for_each(|option| (option.apply)(&mut settings));
         settings
     }
 
@@ -413,10 +442,17 @@ impl Builder {
 }
 
 impl std::fmt::Debug for Builder {
-    /// The URL is not printed: it may hold a password.
+    /// Only what is set here is printed: a URL may hold a password, and its options are parsed when
+    /// the manager connects.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let settings = self.change(Settings::default());
-        f.debug_struct("Builder").field("settings", &settings).finish_non_exhaustive()
+        let mut fields = f.debug_struct("Builder");
+        for SetOption { name, shown, .. } in &self.changes {
+            fields.field(name, &format_args!("{}", shown.as_deref().unwrap_or("..")));
+        }
+        if !self.call_overrides.is_empty() {
+            fields.field("overrides", &self.call_overrides);
+        }
+        fields.finish_non_exhaustive()
     }
 }
 
@@ -448,6 +484,23 @@ mod tests {
             }
             other => panic!("{option}: {other:?}"),
         }
+    }
+
+    #[test]
+    fn debug_shows_what_the_builder_has_set() {
+        let of_url = LockManager::builder("redis://:hunter2@host?lease=10s");
+        assert_eq!(format!("{of_url:?}"), "Builder { .. }");
+
+        let set = of_url
+            .lease(Duration::from_secs(30))
+            .namespace("shop")
+            .lease(Duration::from_secs(20))
+            .credentials(|| async { Ok(Credentials::new("locks", "hunter2")) })
+            .overrides("orders.place: lease=10s");
+        assert_eq!(
+            format!("{set:?}"),
+            r#"Builder { namespace: "shop", lease: 20s, credentials: .., overrides: "orders.place: lease=10s", .. }"#
+        );
     }
 
     #[tokio::test]

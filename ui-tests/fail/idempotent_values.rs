@@ -12,6 +12,11 @@ async fn ttl_without_unit(a: u64, b: u64) -> Result<u64, Error> {
     Ok(a + b)
 }
 
+#[idempotent(key = "charge:<a>:<b>", fingerprint = none, ttl = 86400)]
+async fn ttl_in_seconds_without_unit(a: u64, b: u64) -> Result<u64, Error> {
+    Ok(a + b)
+}
+
 #[idempotent(key = "charge:<a>:<b>", fingerprint = none, lease = "10ms")]
 async fn lease_too_short(a: u64, b: u64) -> Result<u64, Error> {
     Ok(a + b)
@@ -42,7 +47,7 @@ async fn other_crash(a: u64, b: u64) -> Result<u64, Error> {
     Ok(a + b)
 }
 
-#[idempotent(key = "charge:<a>:<b>", fingerprint = none, on_crash = "fail")]
+#[idempotent(key = "charge:<a>:<b>", fingerprint = none, on_crash = "resume")]
 async fn quoted_crash(a: u64, b: u64) -> Result<u64, Error> {
     Ok(a + b)
 }

@@ -38,6 +38,16 @@ async fn namespace() -> Result<Option<()>, Error> {
     Ok(Some(()))
 }
 
+#[scheduled(name = "a", every = "5m", lock_at_most_for = "10m")]
+async fn bound_of_the_lock() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "a", every = "5m", overlap = "skip")]
+async fn quoted_overlap() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
 #[scheduled(name = "a", every = "5m", overlp = skip)]
 async fn misspelled() -> Result<Option<()>, Error> {
     Ok(Some(()))

@@ -25,16 +25,28 @@ pub(crate) enum Time {
 impl Time {
     /// Parses the value of the parameter `name`. `example` is a valid duration for it.
     pub(crate) fn parse(words: &Vocabulary, name: &str, value: &Expr, example: &str) -> syn::Result<Self> {
+        Self::parse_in(words, name, value, example, ANY)
+    }
+
+    /// Like [`parse`](Self::parse). A suggested duration is within `bounds`. The caller must check
+    /// a valid one.
+    pub(super) fn parse_in(
+        words: &Vocabulary,
+        name: &str,
+        value: &Expr,
+        example: &str,
+        bounds: Bounds,
+    ) -> syn::Result<Self> {
         match value {
             Expr::Path(_) | Expr::Call(_) => Ok(Self::Named(value.clone())),
             Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
-                let duration = parse(name, &text.value(), example);
+                let duration = parse(name, &text.value(), example, bounds);
                 Ok(Self::Known(duration.map_err(|problem| Error::new(text.span(), problem))?, text.span()))
             }
             Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => Err(Error::new(
                 number.span(),
                 match number.suffix() {
-                    "" => no_unit(name, number.base10_digits(), example),
+                    "" => no_unit(name, number.base10_digits(), example, bounds),
                     _ => format!("a duration needs quotes: write `{name} = \"{number}\"`; {UNITS_ARE}"),
                 },
             )),
@@ -95,8 +107,8 @@ pub(crate) fn parse_range(words: &Vocabulary, name: &str, value: &Expr) -> syn::
     let wrong = |problem: String| Error::new(text.span(), problem);
     let range = text.value();
     let (first, last) = range.split_once("..").unwrap_or((&range, &range));
-    let first = parse(name, first, "100ms..2s").map_err(wrong)?;
-    let last = parse(name, last, "100ms..2s").map_err(wrong)?;
+    let first = parse(name, first, "100ms..2s", ANY).map_err(wrong)?;
+    let last = parse(name, last, "100ms..2s", ANY).map_err(wrong)?;
     if last < first {
         return Err(wrong(format!(
             "`{name}` goes from the first delay to the longest, and `{range}` goes down: write the shorter one first"
@@ -106,7 +118,7 @@ pub(crate) fn parse_range(words: &Vocabulary, name: &str, value: &Expr) -> syn::
 }
 
 /// Parses `30s`. The error says what is wrong and what to write.
-fn parse(name: &str, text: &str, example: &str) -> Result<Duration, String> {
+fn parse(name: &str, text: &str, example: &str, bounds: Bounds) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits).unwrap_or((text, ""));
     let wrong = |problem: &str| format!("`{text}` {problem}: {}", how(name, example));
@@ -114,7 +126,7 @@ fn parse(name: &str, text: &str, example: &str) -> Result<Duration, String> {
         return Err(wrong("is not a duration"));
     }
     if unit.is_empty() {
-        return Err(no_unit(name, number, example));
+        return Err(no_unit(name, number, example, bounds));
     }
     let Some((_, millis)) = UNITS.iter().find(|(known, _)| *known == unit) else {
         return Err(match meant(number, unit) {
@@ -125,9 +137,7 @@ fn parse(name: &str, text: &str, example: &str) -> Result<Duration, String> {
         });
     };
     let millis = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*millis));
-    // 100 years: longer than any use needs, and far below the point where sums of durations
-    // overflow.
-    match millis.filter(|millis| *millis <= 100 * 365 * 24 * 3_600_000) {
+    match millis.filter(|millis| Duration::from_millis(*millis) <= ANY.1) {
         Some(0) => Err(format!("`{name}` cannot be zero: write `{name} = \"{example}\"`, or leave it out")),
         Some(millis) => Ok(Duration::from_millis(millis)),
         None => Err(wrong("is longer than 100 years")),
@@ -170,11 +180,22 @@ pub(crate) fn written(duration: Duration) -> String {
     unit.map_or_else(String::new, |(name, unit)| format!("{}{name}", millis / u128::from(*unit)))
 }
 
-fn no_unit(name: &str, number: &str, example: &str) -> String {
+/// Returns the error for a number alone: it is meant in seconds, or in one of the units that keep
+/// it within the bounds.
+fn no_unit(name: &str, number: &str, example: &str, (shortest, longest): Bounds) -> String {
     if number.chars().all(|digit| digit == '0') {
-        format!("`{name}` cannot be zero and needs a unit: {}", how(name, example))
-    } else {
-        format!("`{number}` has no unit: write `{name} = \"{number}s\"`; {UNITS_ARE}")
+        return format!("`{name}` cannot be zero and needs a unit: {}", how(name, example));
+    }
+    let fits = |(_, millis): &&(&str, u64)| {
+        let millis = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*millis));
+        millis.map(Duration::from_millis).is_some_and(|time| (shortest..=longest).contains(&time))
+    };
+    let seconds = UNITS.iter().filter(|(unit, _)| *unit == "s").find(fits);
+    let units: Vec<_> = seconds.map_or_else(|| UNITS.iter().filter(fits).collect(), |seconds| vec![seconds]);
+    let meant: Vec<_> = units.iter().map(|(unit, _)| format!("`{name} = \"{number}{unit}\"`")).collect();
+    match meant.join(" or ") {
+        none if none.is_empty() => format!("`{number}` has no unit: {}", how(name, example)),
+        meant => format!("`{number}` has no unit: write {meant}; {UNITS_ARE}"),
     }
 }
 
@@ -182,10 +203,17 @@ fn how(name: &str, example: &str) -> String {
     format!("write `{name} = \"{example}\"`; {UNITS_ARE}")
 }
 
+/// The shortest and the longest duration that a parameter can have.
+pub(super) type Bounds = (Duration, Duration);
+
+/// The bounds of every duration. 100 years are longer than any use needs, and far below the point
+/// where sums of durations overflow.
+const ANY: Bounds = (Duration::from_millis(1), Duration::from_secs(100 * 365 * 24 * 60 * 60));
+
 /// The units and their milliseconds.
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
-pub(crate) const UNITS_ARE: &str = "the units are `ms`, `s`, `m`, `h`";
+const UNITS_ARE: &str = "the units are `ms`, `s`, `m`, `h`";
 
 /// Other spellings of units, and their milliseconds.
 const SPELLINGS: [(&[&str], u64); 5] = [
@@ -201,7 +229,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Duration, String> {
-        parse("lease", text, "30s")
+        parse("lease", text, "30s", ANY)
     }
 
     #[test]

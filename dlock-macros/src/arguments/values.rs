@@ -6,14 +6,14 @@ use std::time::Duration;
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{Error, Expr, ExprLit, Lit, LitBool, Path};
+use syn::{Error, Expr, ExprLit, Lit, LitBool, LitInt, Path};
 
 use super::duration::Time;
 use crate::vocabulary::Vocabulary;
 
 /// Parses `lease` or a duration that has the same bounds.
 pub(crate) fn lease(words: &Vocabulary, name: &str, value: &Expr, example: &str) -> syn::Result<Time> {
-    let lease = Time::parse(words, name, value, example)?;
+    let lease = Time::parse_in(words, name, value, example, (SHORTEST_LEASE, LONGEST))?;
     match lease.known() {
         Some((short, span)) if short < SHORTEST_LEASE => Err(Error::new(
             span,
@@ -28,7 +28,18 @@ pub(crate) fn lease(words: &Vocabulary, name: &str, value: &Expr, example: &str)
 
 /// Parses a duration that a server must store.
 pub(crate) fn stored(words: &Vocabulary, name: &str, value: &Expr, example: &str) -> syn::Result<Time> {
-    let time = Time::parse(words, name, value, example)?;
+    stored_for(words, name, value, example, Duration::from_millis(1))
+}
+
+/// Like [`stored`]. A suggested duration is at least `shortest`. The caller must check a valid one.
+pub(crate) fn stored_for(
+    words: &Vocabulary,
+    name: &str,
+    value: &Expr,
+    example: &str,
+    shortest: Duration,
+) -> syn::Result<Time> {
+    let time = Time::parse_in(words, name, value, example, (shortest, LONGEST))?;
     match time.known() {
         Some((long, span)) if long > LONGEST => Err(Error::new(span, too_long(name, example))),
         _ => Ok(time),
@@ -62,6 +73,11 @@ pub(crate) fn boolean(name: &str, value: &Expr) -> syn::Result<LitBool> {
             Err(Error::new(other.span(), problem))
         }
     }
+}
+
+/// Returns `true` for a number that is not negative, has no unit, and fits into 32 bits.
+pub(crate) fn is_count(number: &LitInt) -> bool {
+    matches!(number.suffix(), "" | "u32") && number.base10_parse::<u32>().is_ok()
 }
 
 /// Parses one of several words. `problem` says what to write instead of another value.

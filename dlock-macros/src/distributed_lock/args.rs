@@ -199,6 +199,52 @@ mod tests {
     }
 
     #[test]
+    fn a_quoted_word_is_written_without_quotes() {
+        for value in [
+            "renew = true",
+            "retry = 3",
+            "min_hold_on = ok",
+            "reentrant = true",
+            "on_contended = skip",
+            "on_contended = return(Ok(None))",
+            "on_contended = fallback(other)",
+            "on_lost = finish",
+            "on_unavailable = run",
+            "release = background",
+            "guard = lock",
+            "kind = mutex",
+            "crate = ::dlock_runtime",
+        ] {
+            crate::arguments::tests::assert_unquoted(value, |quoted| {
+                errors(format!("key = \"a\", {quoted}").parse().expect("tokens"))
+            });
+        }
+    }
+
+    #[test]
+    fn a_quoted_word_of_no_meaning_gets_the_error_of_the_word() {
+        assert_eq!(errors(quote!(key = "a", on_lost = "stop")), errors(quote!(key = "a", on_lost = stop)));
+        assert_eq!(errors(quote!(key = "a", retry = "5s")), errors(quote!(key = "a", retry = -1)));
+        assert_eq!(
+            errors(quote!(key = "a", wait = "forever")),
+            ["`forever` is not a duration: write `wait = \"5s\"`; the units are `ms`, `s`, `m`, `h`"]
+        );
+    }
+
+    #[test]
+    fn a_number_without_a_unit_gets_one_within_the_bounds() {
+        for (number, meant) in [("30", "30s"), ("86400000", "86400000ms")] {
+            for given in [number.to_owned(), format!("\"{number}\"")] {
+                let [told] = &*errors(format!("key = \"a\", lease = {given}").parse().expect("tokens"))
+                else {
+                    panic!("{given}");
+                };
+                assert!(told.contains(&format!("write `lease = \"{meant}\"`;")), "{told}");
+            }
+        }
+    }
+
+    #[test]
     fn foreign_names_are_refused_with_ours() {
         assert_eq!(
             errors(quote!(key = "a", leaseTime = 3)),

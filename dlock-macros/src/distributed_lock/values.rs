@@ -7,7 +7,7 @@ use syn::{Error, Expr, ExprCall, ExprLit, Lit};
 
 use super::args::{OnContended, OnLost, OnUnavailable, ReleaseMode};
 use crate::arguments::duration::Time;
-use crate::arguments::values::one_of;
+use crate::arguments::values::{is_count, one_of};
 use crate::report::written;
 
 /// Takes an expression that is evaluated at each call, or parses any other value with `parse`.
@@ -50,7 +50,7 @@ pub(crate) fn retry(value: Expr) -> syn::Result<Expr> {
     let number = match &value {
         Expr::Path(path) => !WITHOUT_END.iter().any(|word| path.path.is_ident(word)),
         Expr::Call(_) => true,
-        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse::<u32>().is_ok(),
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => is_count(number),
         _ => false,
     };
     if number {

@@ -8,6 +8,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     method: "lock",
     has_key: true,
     parameters: PARAMETERS,
+    quoted: QUOTED,
     absent: ABSENT,
     aliases: ALIASES,
     ambiguous: &[(
@@ -30,6 +31,8 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
 
 const PARAMETERS: &str = "key lease renew retry wait backoff max_hold min_hold min_hold_on reentrant on_contended \
     on_lost on_unavailable release guard manager namespace name kind crate";
+
+const QUOTED: &str = "key lease wait backoff max_hold min_hold manager namespace name";
 
 const ABSENT: &[(&str, &str)] = &[
     ("keys", "stack one attribute per lock, each with its `key = ..`, in the same order everywhere"),

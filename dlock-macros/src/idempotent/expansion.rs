@@ -81,7 +81,8 @@ impl IdempotentExpansion<'_> {
             Some(Fingerprint::None) | None => None,
         };
         let uncovered = conflicts::uncovered(args, function, &key.whole()).into_iter().map(|span| {
-            let question = runtime::question(private, "unfingerprinted_argument", span);
+            let question =
+                runtime::question(private, "warning_argument_neither_in_key_nor_fingerprint", span);
             quote_spanned!(Span::mixed_site()=> #question();)
         });
         let question = key.question(private);

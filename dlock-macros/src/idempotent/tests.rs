@@ -71,6 +71,55 @@ fn is_refused(attribute: &str, arguments: &str) -> bool {
     idempotent(tokens(attribute), tokens(&item)).to_string().contains("compile_error")
 }
 
+/// Returns the errors of an attribute's text.
+fn errors(attribute: &str) -> Vec<String> {
+    let mut report = crate::report::Report::default();
+    let args = super::args::IdempotentArgs::parse(attribute.parse().expect("tokens"), &mut report);
+    report.finish(args).err().into_iter().flatten().map(|error| error.to_string()).collect()
+}
+
+#[test]
+fn a_quoted_word_is_written_without_quotes() {
+    for value in [
+        "scope = everyone",
+        "scope = user.id",
+        "fingerprint = none",
+        "on_duplicate = skip",
+        "on_crash = resume",
+        "on_crash = rerun",
+        "on_crash = fail",
+        "on_error = remember",
+        "on_error = remember_if(is_final)",
+        "on_unavailable = run",
+        "on_missing = run",
+        "record = record",
+        "detached = false",
+        "version = 2",
+    ] {
+        crate::arguments::tests::assert_unquoted(value, |quoted| {
+            errors(&format!("key = \"a\", record = r, {quoted}").replace("record = r, record", "record"))
+        });
+    }
+    let meant = errors(r#"key = "a", on_crash = "Resume""#);
+    assert!(meant[0].ends_with("did you mean `on_crash = resume`"), "{meant:?}");
+}
+
+#[test]
+fn a_ttl_without_a_unit_gets_those_within_the_bounds() {
+    for (number, meant) in [
+        ("86400", "write `ttl = \"86400s\"`;"),
+        ("60", "write `ttl = \"60s\"`;"),
+        ("24", "write `ttl = \"24m\"` or `ttl = \"24h\"`;"),
+        ("86400000", "write `ttl = \"86400000ms\"`;"),
+        ("999999999999", "write `ttl = \"24h\"`;"),
+    ] {
+        for given in [number.to_owned(), format!("\"{number}\"")] {
+            let told = errors(&format!("key = \"a\", ttl = {given}"));
+            assert!(told.len() == 1 && told[0].contains(meant), "{given}: {told:?}");
+        }
+    }
+}
+
 #[test]
 fn a_key_of_one_value_needs_a_scope() {
     assert!(is_refused(r#"key = "a:<id>""#, "id: u8"));
@@ -106,7 +155,7 @@ fn an_argument_that_nothing_compares_is_questioned() {
             }
         );
         let expanded = idempotent(attribute.parse().expect("tokens"), item).to_string();
-        expanded.matches("unfingerprinted_argument").count()
+        expanded.matches("warning_argument_neither_in_key_nor_fingerprint").count()
     };
 
     assert_eq!(questions(r#"key = "a:<user>:<req>""#), 0);

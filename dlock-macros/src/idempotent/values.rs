@@ -8,19 +8,13 @@ use syn::{Error, Expr, ExprCall, ExprLit, Lit, LitInt};
 
 use super::VOCABULARY;
 use super::args::{Fingerprint, OnCrash, OnDuplicate, OnError, Otherwise};
-use crate::arguments::duration::{self, Time};
+use crate::arguments::duration::Time;
 use crate::arguments::names::{nearest, plain};
 use crate::arguments::values as shared;
 
 /// Parses `ttl`, how long a result is kept.
 pub(super) fn ttl(value: &Expr) -> syn::Result<Time> {
-    if let Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) = value
-        && number.suffix().is_empty()
-    {
-        let problem = format!("`{number}` has no unit: write `ttl = \"{number}h\"`; {}", duration::UNITS_ARE);
-        return Err(Error::new(number.span(), problem));
-    }
-    let ttl = shared::stored(&VOCABULARY, "ttl", value, "24h")?;
+    let ttl = shared::stored_for(&VOCABULARY, "ttl", value, "24h", SHORTEST_TTL)?;
     match ttl.known() {
         Some((short, span)) if short < SHORTEST_TTL => Err(Error::new(
             span,
@@ -162,9 +156,7 @@ fn otherwise(value: &Expr, problem: &str) -> syn::Result<Otherwise> {
 /// Parses `version`, the version of the stored type.
 pub(super) fn version(value: &Expr) -> syn::Result<LitInt> {
     match value {
-        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.base10_parse::<u32>().is_ok() => {
-            Ok(number.clone())
-        }
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if shared::is_count(number) => Ok(number.clone()),
         other => Err(Error::new(
             other.span(),
             "`version` is a number that you increase if a stored result can no longer be decoded: write `version = 2`",

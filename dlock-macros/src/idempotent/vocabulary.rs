@@ -8,6 +8,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     method: "idempotent",
     has_key: true,
     parameters: PARAMETERS,
+    quoted: QUOTED,
     absent: ABSENT,
     aliases: ALIASES,
     ambiguous: &[(
@@ -30,6 +31,8 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
 
 const PARAMETERS: &str = "key scope ttl fingerprint on_duplicate on_crash on_error on_unavailable on_missing record \
     detached lease version manager namespace name crate";
+
+const QUOTED: &str = "key ttl lease manager namespace name";
 
 const ABSENT: &[(&str, &str)] = &[
     ("wait", "write `on_duplicate = wait(\"10s\")`, which returns the stored result"),

@@ -63,3 +63,43 @@ fn a_job_with_most_parameters_expands_to_this() {
     };
     assert_eq!(expanded.to_string(), expected.to_string());
 }
+
+/// Returns the errors of an attribute's text.
+fn errors(attribute: &str) -> Vec<String> {
+    let mut report = crate::report::Report::default();
+    let args = super::args::ScheduledArgs::parse(attribute.parse().expect("tokens"), &mut report);
+    report.finish(args).err().into_iter().flatten().map(|error| error.to_string()).collect()
+}
+
+#[test]
+fn a_quoted_word_is_written_without_quotes() {
+    for value in [
+        "overlap = cancel_previous",
+        "catch_up = none",
+        "catch_up = all(max = 10, window = \"1h\")",
+        "on_error = done",
+        "on_error = retry(3)",
+        "on_crash = skip",
+        "tick = tick",
+        "guard = lease",
+    ] {
+        crate::arguments::tests::assert_unquoted(value, |quoted| {
+            errors(&format!("name = \"a\", every = \"5m\", {quoted}"))
+        });
+    }
+    crate::arguments::tests::assert_unquoted("slot = fire_at", |quoted| {
+        errors(&format!("name = \"a\", {quoted}"))
+    });
+}
+
+#[test]
+fn a_bound_of_the_lock_names_the_bound_of_the_run_and_the_lease() {
+    for name in ["lock_at_most_for", "lockAtMostFor"] {
+        let told = errors(&format!("name = \"a\", every = \"5m\", {name} = \"10m\""));
+        let [told] = &*told else { panic!("{told:?}") };
+        assert!(told.contains("`max_hold = \"10m\"` bounds the run"), "{told}");
+        assert!(told.contains("`lease` (30 s by default)"), "{told}");
+    }
+    let told = errors("name = \"a\", every = \"5m\", lockAtLeastFor = \"10m\"");
+    assert!(told[0].contains("not needed") && told[0].contains("`min_hold = "), "{told:?}");
+}

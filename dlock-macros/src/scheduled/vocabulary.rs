@@ -8,6 +8,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     method: "job",
     has_key: false,
     parameters: PARAMETERS,
+    quoted: QUOTED,
     absent: ABSENT,
     aliases: ALIASES,
     ambiguous: &[(
@@ -31,9 +32,19 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
 const PARAMETERS: &str = "name cron tz every slot overlap catch_up spread on_error on_crash lease min_hold max_hold \
     tick guard manager crate";
 
+const QUOTED: &str = "name cron tz every spread lease min_hold max_hold manager";
+
 const ABSENT: &[(&str, &str)] = &[
     ("key", "the `name` identifies the job: write `name = \"nightly-report\"`"),
     ("wait", "a call that does not run its tick returns `None` at once; see `overlap`"),
+    (
+        "lock_at_most_for",
+        "`max_hold = \"10m\"` bounds the run, and `lease` (30 s by default) is how long a crashed run blocks the job",
+    ),
+    (
+        "lock_at_least_for",
+        "a tick starts once, so it is not needed; if callers choose the slots, write `min_hold = \"30s\"`",
+    ),
     ("namespace", "the job is in the namespace of its manager"),
 ];
 
@@ -48,8 +59,9 @@ const ALIASES: &[(&str, &str)] = &[
     ("spread", "jitter"),
     ("on_error", "retries retry backofflimit onfailure"),
     ("on_crash", "onlost requestsrecovery"),
-    ("lease", "lockatmostfor leasetime"),
-    ("min_hold", "lockatleastfor"),
+    ("lease", "leasetime"),
+    ("lock_at_most_for", "lockatmostfor"),
+    ("lock_at_least_for", "lockatleastfor"),
     ("guard", "fencing fencingtoken lock"),
     ("max_hold", "activedeadlineseconds"),
     ("tick", "context"),

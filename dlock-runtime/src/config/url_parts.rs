@@ -22,7 +22,9 @@ pub(super) fn tls(scheme: &str) -> Result<bool> {
     if cfg!(feature = "tls") {
         return Ok(true);
     }
-    let problem = format!("`{scheme}` needs the feature `tls`: `dlock-runtime = {{ features = [\"tls\"] }}`");
+    let problem = format!(
+        "`{scheme}` needs the feature `tls`: `dlock-runtime = {{ version = \"..\", features = [\"tls\"] }}`"
+    );
     Err(config("scheme", problem))
 }
 
@@ -76,3 +78,15 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 }
 
 pub(super) const NOT_ENCODED: &str = "it is not percent-encoded UTF-8";
+
+#[cfg(all(test, not(feature = "tls")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheme_without_its_feature_names_the_dependency() {
+        let told = tls("rediss").expect_err("this build has no TLS").to_string();
+
+        assert!(told.contains("`dlock-runtime = { version = \"..\", features = [\"tls\"] }`"), "{told}");
+    }
+}

@@ -67,7 +67,7 @@ pub const fn warning_long_lease(lease: Duration) -> Duration {
 #[deprecated(
     note = "this argument is in neither the key nor the fingerprint, or the key uses only a part of it: a request with the same key and another value of it gets the stored result. Write `fingerprint = (amount, &currency)` with what equal requests have in common, or `fingerprint = none`"
 )]
-pub const fn unfingerprinted_argument() {}
+pub const fn warning_argument_neither_in_key_nor_fingerprint() {}
 
 /// Warns about a key that contains the name of an unused argument.
 #[deprecated(

@@ -33,7 +33,7 @@ pub(crate) trait LockEncoding: Debug + Send + Sync {
 
     /// Returns the name of what the script of a request accesses besides the key, if it may be in
     /// another cluster slot, and the problem in that case.
-    fn slot_of_other_data(&self, request: &Request) -> Option<(String, &'static str)>;
+    fn other_data_and_problem(&self, request: &Request) -> Option<(String, &'static str)>;
 
     /// Adds a request to a pipeline.
     fn encode(&self, request: &Request, parameters: &ScriptParameters<'_>, pipeline: &mut Pipeline);

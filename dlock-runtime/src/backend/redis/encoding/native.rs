@@ -29,7 +29,7 @@ impl LockEncoding for NativeEncoding {
         None
     }
 
-    fn slot_of_other_data(&self, request: &Request) -> Option<(String, &'static str)> {
+    fn other_data_and_problem(&self, request: &Request) -> Option<(String, &'static str)> {
         matches!(request.command, Command::Fence).then(|| (codec::counter(&request.key), SPLIT_COUNTER))
     }
 

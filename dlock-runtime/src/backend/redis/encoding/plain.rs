@@ -31,7 +31,7 @@ impl LockEncoding for PlainEncoding {
     }
 
     /// The servers of a quorum have no slots.
-    fn slot_of_other_data(&self, _request: &Request) -> Option<(String, &'static str)> {
+    fn other_data_and_problem(&self, _request: &Request) -> Option<(String, &'static str)> {
         None
     }
 
@@ -46,3 +46,4 @@ impl LockEncoding for PlainEncoding {
 
 /// Within this time, all servers of a nearby quorum have released the lock.
 const WAKEUP_JITTER: Duration = Duration::from_millis(4);
+const _: () = assert!(!WAKEUP_JITTER.is_zero(), "all waiters would retry at once");

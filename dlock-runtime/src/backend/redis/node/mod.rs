@@ -28,6 +28,8 @@ pub(super) mod subscriber_task;
 mod supervisor;
 #[cfg(test)]
 pub(super) mod test_node;
+#[cfg(test)]
+mod tests;
 mod waiting_requests;
 
 use std::collections::HashSet;
@@ -215,8 +217,10 @@ impl Node {
     pub(crate) fn under_way(&self) -> LoadHint {
         match &*lock(&self.state) {
             NodeState::Ready(connection) if connection.acks.is_some() => LoadHint::DriverOnly,
-            NodeState::Ready(connection) if connection.in_flight.is_idle() => LoadHint::Idle,
-            NodeState::Ready(_) => LoadHint::Busy,
+            NodeState::Ready(connection) => match connection.in_flight.check_idle() {
+                true => LoadHint::Idle,
+                false => LoadHint::Busy,
+            },
             _ => LoadHint::DriverOnly,
         }
     }

@@ -231,40 +231,37 @@ impl<B: Batch> CompletionQueue<B> {
 mod tests {
     use std::time::Duration;
 
-    use redis::Value;
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::backend::redis::node::pipeline::{ConnectionKind, PipelineBatch, RouteHistory};
-    use crate::backend::redis::node::test_node::{TestNode, acquire};
-    use crate::backend::redis::transport::in_flight::MAX_COMPLETIONS;
+    use crate::backend::redis::runtimes::Runtimes;
+    use crate::backend::redis::transport::fake_batch::{Completions, FakeBatch, replies};
+    use crate::backend::redis::transport::in_flight::{InFlight, MAX_COMPLETIONS};
+    use crate::clock::boot_time;
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// Starts a batch whose reply comes when the test sends it.
-    fn start_batch(test: &TestNode, key: &str) -> (Arc<InFlightBatch<PipelineBatch>>, oneshot::Sender<()>) {
-        let connection = test.connection();
-        let batch = PipelineBatch::new(
-            &test.node,
-            &connection,
-            ConnectionKind::Commands,
-            [acquire(key)],
-            RouteHistory::default(),
-        );
-        let (answer, answered) = oneshot::channel();
-        let answered = Box::pin(async move {
-            answered.await.map_err(|_| std::io::Error::from(std::io::ErrorKind::BrokenPipe))?;
-            Ok(vec![Value::Okay])
-        });
-        let in_flight = Arc::clone(&connection.in_flight) as Arc<dyn Completer>;
-        let entry = Arc::new(InFlightBatch::new(Arc::downgrade(&in_flight), false, batch, answered));
-        connection.in_flight.push(&entry);
-        Arc::clone(&entry).poll();
-        (entry, answer)
+    /// The batches in flight on one connection, and those that were completed.
+    struct TestQueue {
+        in_flight: Arc<InFlight<FakeBatch>>,
+        completions: Arc<Completions>,
     }
 
-    fn keys(test: &TestNode) -> Vec<String> {
-        test.told().into_iter().map(|(key, _)| key).collect()
+    impl TestQueue {
+        fn new() -> Self {
+            Self { in_flight: InFlight::new(), completions: Arc::default() }
+        }
+
+        /// Starts a batch whose reply comes when the test sends it.
+        fn start(&self, name: &str) -> (Arc<InFlightBatch<FakeBatch>>, oneshot::Sender<()>) {
+            let batch = FakeBatch::new(name, boot_time(), &self.completions);
+            let (reply, replies) = replies();
+            let completer = Arc::clone(&self.in_flight) as Arc<dyn Completer>;
+            let entry = Arc::new(InFlightBatch::new(Arc::downgrade(&completer), false, batch, replies));
+            self.in_flight.push(&entry);
+            Arc::clone(&entry).poll();
+            (entry, reply)
+        }
     }
 
     /// Sets a flag when it is dropped.
@@ -276,29 +273,29 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn batches_complete_in_the_order_in_which_they_were_sent() {
-        let test = TestNode::new(LONG).await;
-        let [a, b, c] = ["a", "b", "c"].map(|key| start_batch(&test, key).1);
+    #[test]
+    fn batches_complete_in_the_order_in_which_they_were_sent() {
+        let test = TestQueue::new();
+        let [a, b, c] = ["a", "b", "c"].map(|name| test.start(name).1);
 
         b.send(()).expect("it is waited for");
         drop(c);
-        assert!(test.told().is_empty());
+        assert!(test.completions.all().is_empty());
         a.send(()).expect("it is waited for");
 
         assert_eq!(
-            test.told(),
-            [("a", true), ("b", true), ("c", false)].map(|(key, ours)| (key.to_owned(), ours))
+            test.completions.all(),
+            [("a", true), ("b", true), ("c", false)].map(|(name, replied)| (name.to_owned(), replied))
         );
     }
 
-    #[tokio::test]
-    async fn one_thread_completes_batches_that_reply_concurrently() {
-        let test = TestNode::new(LONG).await;
-        let [a, b] = ["a", "b"].map(|key| start_batch(&test, key).1);
+    #[test]
+    fn one_thread_completes_batches_that_reply_concurrently() {
+        let test = TestQueue::new();
+        let [a, b] = ["a", "b"].map(|name| test.start(name).1);
         let (other, threads) = (Mutex::new(Some(b)), Arc::new(Mutex::new(Vec::new())));
         let seen = Arc::clone(&threads);
-        test.on_reply(move |_, _| {
+        test.completions.on_completion(move |_| {
             lock(&seen).push(std::thread::current().id());
             let b = lock(&other).take();
             if let Some(b) = b {
@@ -311,36 +308,36 @@ mod tests {
 
         a.send(()).expect("it is waited for");
 
-        assert_eq!(keys(&test), ["a", "b"]);
+        assert_eq!(test.completions.names(), ["a", "b"]);
         assert_eq!(*lock(&threads), [std::thread::current().id(); 2]);
     }
 
-    #[tokio::test]
-    async fn a_late_batch_does_not_block_the_next() {
-        let test = TestNode::new(LONG).await;
-        let ((late, _a), (_, b)) = (start_batch(&test, "a"), start_batch(&test, "b"));
+    #[test]
+    fn a_late_batch_does_not_block_the_next() {
+        let test = TestQueue::new();
+        let ((late, _a), (_, b)) = (test.start("a"), test.start("b"));
         b.send(()).expect("it is waited for");
 
         late.mark_late();
-        test.connection().in_flight.complete(false);
+        test.in_flight.complete(false);
 
-        assert_eq!(keys(&test), ["a", "b"]);
+        assert_eq!(test.completions.names(), ["a", "b"]);
     }
 
-    #[tokio::test]
-    async fn a_barrier_is_reached_after_all_batches_before_it() {
+    #[test]
+    fn a_barrier_is_reached_after_all_batches_before_it() {
         for is_given_up in [false, true] {
-            let mut test = TestNode::new(LONG).await;
+            let test = TestQueue::new();
             let is_dropped = Arc::new(AtomicBool::new(false));
-            let answers = ["a", "b"].map(|key| start_batch(&test, key).1);
-            test.node.drop_behind(SetOnDrop(Arc::clone(&is_dropped)), |_| true);
+            let answers = ["a", "b"].map(|name| test.start(name).1);
+            test.in_flight.drop_behind(Box::new(SetOnDrop(Arc::clone(&is_dropped))));
             let (last, seen) = (Arc::clone(&is_dropped), Arc::new(Mutex::new(Vec::new())));
             let before = Arc::clone(&seen);
-            test.on_reply(move |_, _| lock(&before).push(last.load(Ordering::SeqCst)));
+            test.completions.on_completion(move |_| lock(&before).push(last.load(Ordering::SeqCst)));
             assert!(!is_dropped.load(Ordering::SeqCst));
 
             if is_given_up {
-                test.stop().await;
+                test.in_flight.close();
             } else {
                 for answer in answers.into_iter().rev() {
                     answer.send(()).expect("it is waited for");
@@ -354,19 +351,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_thread_completes_a_bounded_number_of_batches() {
-        let test = TestNode::new(LONG).await;
-        let keys: Vec<_> = (0..40).map(|number| number.to_string()).collect();
-        let mut answers: Vec<_> = keys.iter().map(|key| start_batch(&test, key).1).collect();
+        let (test, runtimes) = (TestQueue::new(), Arc::<Runtimes>::default());
+        let names: Vec<_> = (0..40).map(|number| number.to_string()).collect();
+        let mut answers: Vec<_> = names.iter().map(|name| test.start(name).1).collect();
         let first = answers.remove(0);
         for answer in answers {
             answer.send(()).expect("it is waited for");
         }
 
         first.send(()).expect("it is waited for");
-        let here = test.told().len();
-        test.until_replied(40).await;
+        let here = test.completions.all().len();
+        tokio::select! {
+            () = test.in_flight.run_timeouts(LONG, &runtimes, || false) => {}
+            () = test.completions.until(40) => {}
+        }
 
         assert_eq!(here, MAX_COMPLETIONS);
-        assert_eq!(self::keys(&test), keys);
+        assert_eq!(test.completions.names(), names);
     }
 }

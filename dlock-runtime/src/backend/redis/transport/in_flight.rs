@@ -133,13 +133,13 @@ impl<B: Batch> InFlight<B> {
     }
 
     /// Returns `true` if no batch is in flight, and more requests are unlikely to follow the next
-    /// one.
-    pub(crate) fn is_idle(&self) -> bool {
+    /// one. Otherwise, the caller must leave the next request to the writer, and the watch starts.
+    pub(crate) fn check_idle(&self) -> bool {
         let mut state = lock(&self.state);
         if state.is_empty() && state.last_callers < 2 {
             return true;
         }
-        // The next request is left to the writer, and the watch finds out if that is blocked.
+        // The watch finds out if the writer is blocked.
         let was_watched = std::mem::replace(&mut state.is_watched, true);
         drop(state);
         if !was_watched {
@@ -291,26 +291,18 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(10);
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use tokio::runtime::Builder;
 
     use super::*;
-    use crate::backend::Request;
-    use crate::backend::redis::node::health::NodeConnection;
-    use crate::backend::redis::node::pipeline::{ConnectionKind, PipelineBatch, RouteHistory};
-    use crate::backend::redis::node::test_node::{TestNode, acquire};
-    use crate::backend::redis::topology::LoadHint;
-    use crate::backend::redis::transport::connect_target::NewConnection;
-    use crate::protocol::command::Command;
+    use crate::backend::redis::transport::fake_batch::{Completions, FakeBatch};
 
     const LONG: Duration = Duration::from_secs(20);
-    /// Long enough to connect while many tests share few cores.
-    const SHORT: Duration = Duration::from_millis(300);
+    const SHORT: Duration = Duration::from_millis(50);
 
     fn ms(ms: u64) -> BootInstant {
         BootInstant::from_nanos(ms * 1_000_000)
     }
 
-    fn of_state(sent: u64) -> Arc<InFlightBatch<PipelineBatch>> {
+    fn of_state(sent: u64) -> Arc<InFlightBatch<FakeBatch>> {
         Arc::new(InFlightBatch::empty(ms(sent)))
     }
 
@@ -356,124 +348,41 @@ mod tests {
         assert!(state.needs_watch());
     }
 
+    /// Starts a batch that never gets a reply.
+    fn start(in_flight: &Arc<InFlight<FakeBatch>>, completions: &Arc<Completions>) {
+        let batch = FakeBatch::new("a", boot_time(), completions);
+        in_flight.start(batch, Box::pin(std::future::pending()), None, 1);
+    }
+
     #[tokio::test]
-    async fn a_late_request_is_completed_once() {
-        let mut test = TestNode::new(SHORT).await;
-        test.hold();
+    async fn a_late_batch_is_completed_once() {
+        let (in_flight, completions, runtimes) = (InFlight::new(), Arc::default(), Arc::default());
 
-        test.node.take(vec![acquire("a")], RouteHistory::default());
-        test.until_replied(1).await;
-        test.stop().await;
+        start(&in_flight, &completions);
+        tokio::select! {
+            () = in_flight.run_timeouts(SHORT, &runtimes, || false) => {}
+            () = completions.until(1) => {}
+        }
+        in_flight.close();
 
-        assert_eq!(test.told(), [("a".to_owned(), false)]);
+        assert_eq!(completions.all(), [("a".to_owned(), false)]);
     }
 
     #[tokio::test]
     async fn a_batch_after_an_idle_period_times_out() {
-        let test = TestNode::new(SHORT).await;
-        test.hold();
-        let open = test.connection();
-        let (timed, untimed) = (open.timed.clone(), open.untimed.clone());
-        let driver = InlineDriver::start(std::future::pending(), Arc::default(), &test.shared.runtimes);
-        let opened = NewConnection { timed, untimed, scripts: None, driver };
-        let connection = Arc::new(NodeConnection::new(opened, Arc::clone(&open.target), 1, None, None));
-        let mut watch = Box::pin(connection.in_flight.run_timeouts(SHORT, &test.shared.runtimes, || false));
-        assert!((&mut watch).now_or_never().is_none() && !lock(&connection.in_flight.state).is_watched);
+        let (in_flight, completions, runtimes) = (InFlight::new(), Arc::default(), Arc::default());
+        let mut watch = Box::pin(in_flight.run_timeouts(SHORT, &runtimes, || false));
+        assert!((&mut watch).now_or_never().is_none() && !lock(&in_flight.state).is_watched);
 
-        PipelineBatch::new(
-            &test.node,
-            &connection,
-            ConnectionKind::Commands,
-            [acquire("a")],
-            RouteHistory::default(),
-        )
-        .send();
-        let told = async {
+        start(&in_flight, &completions);
+        let completed = async {
             tokio::select! {
                 () = watch => {}
-                () = test.until_replied(1) => {}
+                () = completions.until(1) => {}
             }
         };
 
-        assert!(tokio::time::timeout(SHORT * 40, told).await.is_ok());
-        assert_eq!(test.told(), [("a".to_owned(), false)]);
-    }
-
-    #[tokio::test]
-    async fn a_given_up_connection_completes_each_request_once() {
-        let mut test = TestNode::new(LONG).await;
-        test.hold();
-        let connection = test.connection();
-
-        test.node.take(vec![acquire("a")], RouteHistory::default());
-        test.stop().await;
-        PipelineBatch::new(
-            &test.node,
-            &connection,
-            ConnectionKind::Commands,
-            [acquire("b")],
-            RouteHistory::default(),
-        )
-        .send();
-
-        assert_eq!(test.told(), [("a".to_owned(), false), ("b".to_owned(), false)]);
-        assert!(lock(&connection.in_flight.state).is_empty());
-    }
-
-    #[test]
-    fn requests_leave_while_the_connections_runtime_is_blocked() {
-        let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
-        let of_connection = runtime();
-        let mut test = of_connection.block_on(TestNode::new(LONG));
-
-        for key in ["a", "b"] {
-            test.node.take(vec![acquire(key)], RouteHistory::default());
-
-            assert_eq!(runtime().block_on(test.asked()), key);
-        }
-    }
-
-    #[tokio::test]
-    async fn a_completion_can_send_another_request() {
-        let test = TestNode::new(LONG).await;
-        let node = Arc::downgrade(&test.node);
-        test.on_reply(move |key, _| {
-            let next = key.parse::<u32>().expect("the keys are numbers") + 1;
-            if let Some(node) = node.upgrade().filter(|_| next < 1_000) {
-                node.take(vec![acquire(&next.to_string())], RouteHistory::default());
-            }
-        });
-
-        test.node.take(vec![acquire("0")], RouteHistory::default());
-        test.until_replied(1_000).await;
-
-        assert!(test.told().iter().all(|(_, is_ours)| *is_ours));
-    }
-
-    #[tokio::test]
-    async fn many_renewals_do_not_count_as_load() {
-        let test = TestNode::new(LONG).await;
-        let renewal = |key| Request { command: Command::Renew { lease: LONG }, ..acquire(key) };
-
-        test.node.take(vec![renewal("a"), renewal("b")], RouteHistory::default());
-        test.until_replied(2).await;
-        assert_eq!(test.node.traffic(), LoadHint::Idle);
-
-        test.node.take(vec![acquire("a"), acquire("b")], RouteHistory::default());
-        test.until_replied(4).await;
-        assert_eq!(test.node.traffic(), LoadHint::Busy);
-    }
-
-    #[tokio::test]
-    async fn a_connection_survives_a_panic_in_a_completion() {
-        let test = TestNode::new(LONG).await;
-        test.on_reply(|key, _| assert_ne!(key, "a", "this panic is part of the test"));
-
-        test.node.take(vec![acquire("a")], RouteHistory::default());
-        test.node.take(vec![acquire("b")], RouteHistory::default());
-        test.until_replied(2).await;
-
-        assert_eq!(test.told(), [("a".to_owned(), true), ("b".to_owned(), true)]);
-        assert_eq!(test.node.traffic(), LoadHint::Idle, "nothing is in flight");
+        assert!(tokio::time::timeout(LONG, completed).await.is_ok());
+        assert_eq!(completions.all(), [("a".to_owned(), false)]);
     }
 }

@@ -23,6 +23,8 @@ mod connect_failure;
 pub(super) mod connect_target;
 pub(super) mod connection;
 pub(super) mod error_kind;
+#[cfg(test)]
+mod fake_batch;
 mod framing;
 pub(super) mod in_flight;
 pub(super) mod inbound;

@@ -65,7 +65,7 @@ impl LockEncoding for RedissonEncoding {
         self.publish
     }
 
-    fn slot_of_other_data(&self, request: &Request) -> Option<(String, &'static str)> {
+    fn other_data_and_problem(&self, request: &Request) -> Option<(String, &'static str)> {
         let is_script = !matches!(request.command, Command::Ping | Command::Call);
         is_script.then(|| (names::channel(&request.key), SPLIT_CHANNEL))
     }
@@ -82,6 +82,7 @@ impl LockEncoding for RedissonEncoding {
 /// A Java thread needs 1 to 2 ms from a message to its next try. Without this delay, dlock would
 /// always win.
 const WAKEUP_JITTER: Duration = Duration::from_millis(5);
+const _: () = assert!(!WAKEUP_JITTER.is_zero(), "all waiters would retry at once");
 
 /// The problem of a name whose channel is in another slot.
 const SPLIT_CHANNEL: &str = "in a cluster Redisson's channel of this name is in another slot than the lock; write braces in pairs, with text \

@@ -339,7 +339,7 @@ impl Cluster {
         if !request.key.contains(['{', '}']) {
             return None;
         }
-        let (name, problem) = encoding::of_settings(&self.settings, true).slot_of_other_data(request)?;
+        let (name, problem) = encoding::of_settings(&self.settings, true).other_data_and_problem(request)?;
         (Slot::of(&name) != slot).then_some(problem)
     }
 
