@@ -21,4 +21,9 @@ async fn skipped() -> Result<Option<()>, OrderError> {
     Err(OrderError)
 }
 
+#[distributed_lock(key = "a")]
+async fn of_another_crate() -> Result<u64, String> {
+    Err(String::new())
+}
+
 fn main() {}

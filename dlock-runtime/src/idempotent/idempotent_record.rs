@@ -120,7 +120,7 @@ impl IdempotentRecord {
     /// If the future is dropped, the step may have run, and its result may not be stored.
     pub async fn step<T, E, F, Fut>(&self, name: &str, body: F) -> Result<T, E>
     where
-        T: Serialize + DeserializeOwned,
+        T: StepValue,
         E: From<Error>,
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, E>>,
@@ -134,3 +134,16 @@ impl IdempotentRecord {
         Ok(value)
     }
 }
+
+/// A value that a step can return: it is stored as JSON, and read again. Every type that implements
+/// `Serialize` and `DeserializeOwned` is one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the result of a step",
+    label = "a step's result is stored: derive `Serialize` and `Deserialize`",
+    note = "write `#[derive(serde::Serialize, serde::Deserialize)]` above the type; it must own its parts",
+    note = "a type of another crate that implements neither, such as a response of a client: return the parts that the body needs"
+)]
+pub trait StepValue: Serialize + DeserializeOwned {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned> StepValue for T {}

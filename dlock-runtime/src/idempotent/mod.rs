@@ -61,7 +61,7 @@ use crate::telemetry;
 pub(crate) use begin::record_name;
 pub(crate) use error_policy::completion;
 pub use error_policy::{ErrorPolicy, ForgetErrors, RememberErrors};
-pub use idempotent_record::IdempotentRecord;
+pub use idempotent_record::{IdempotentRecord, StepValue};
 pub(crate) use json::decoded;
 pub use options::{OnCrash, OnUnavailable};
 #[cfg(feature = "tower")]

@@ -48,8 +48,8 @@ impl<T, E: CarriesLockError> ReportsLockError for Result<T, E> {
 #[diagnostic::on_unimplemented(
     message = "the error type `{Self}` cannot carry a lock error",
     label = "its error type does not implement `From<dlock_runtime::Error>`",
-    note = "write `impl From<dlock_runtime::Error> for {Self} {{ .. }}`, or with thiserror a variant `Lock(#[from] dlock_runtime::Error)`",
-    note = "a type of axum, actix-web, or tonic needs its feature: `dlock-runtime = {{ version = \"..\", features = [\"axum\"] }}`, `actix`, or `tonic`; instead of any other foreign type, return an error type of your own"
+    note = "return an error type of your own, with `impl From<dlock_runtime::Error>` for it, or with thiserror a variant `Lock(#[from] dlock_runtime::Error)`; Rust allows no such impl for a type of another crate, such as `String`",
+    note = "a type of axum, actix-web, or tonic has it with a feature: `dlock-runtime = {{ version = \"..\", features = [\"axum\"] }}`, `actix`, or `tonic`"
 )]
 pub trait CarriesLockError: Sized + From<Error> {
     /// Returns the error that carries `error`.
