@@ -55,7 +55,7 @@ pub(crate) fn parse(
     }
 }
 
-/// Calls `set` for one parameter. If the value is a word in quotes, the error shows that word alone.
+/// Calls `set` for one parameter. If the value is a word in quotes, the error shows it without.
 ///
 /// A suggestion of another word would change what the attribute does.
 fn set_unquoted(
