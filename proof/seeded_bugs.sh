@@ -3,7 +3,7 @@
 # must fail.
 #
 #   bash proof/seeded_bugs.sh --check   checks that every patch applies, is complete, and names a
-#                                   module that exists, and that every numbered rule has a patch; 4 s
+#                                   module that exists, and that every numbered rule has one; 4 s
 #   bash proof/seeded_bugs.sh           seeds all bugs, one after the other; about 30 s each
 #   bash proof/seeded_bugs.sh NAME..    seeds these bugs
 #

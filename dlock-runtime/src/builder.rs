@@ -162,7 +162,7 @@ impl Builder {
     #[doc(alias = "share")]
     pub fn yield_to_foreign(self, yield_to_foreign: bool) -> Self {
         self.with("yield_to_foreign", yield_to_foreign, move |settings| {
-            settings.rules.yield_to_foreign = yield_to_foreign
+            settings.rules.yield_to_foreign = yield_to_foreign;
         })
     }
 
@@ -292,7 +292,7 @@ impl Builder {
     pub fn fingerprint_secret(self, secret: impl AsRef<[u8]>) -> Self {
         let secret: Arc<[u8]> = secret.as_ref().into();
         self.with_secret("fingerprint_secret", move |settings| {
-            settings.fingerprint_secrets.current = Some(Arc::clone(&secret))
+            settings.fingerprint_secrets.current = Some(Arc::clone(&secret));
         })
     }
 
@@ -304,7 +304,7 @@ impl Builder {
     pub fn previous_fingerprint_secret(self, secret: impl AsRef<[u8]>) -> Self {
         let secret: Arc<[u8]> = secret.as_ref().into();
         self.with_secret("previous_fingerprint_secret", move |settings| {
-            settings.fingerprint_secrets.previous = Some(Arc::clone(&secret))
+            settings.fingerprint_secrets.previous = Some(Arc::clone(&secret));
         })
     }
 

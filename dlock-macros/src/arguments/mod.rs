@@ -55,7 +55,7 @@ pub(crate) fn parse(
     }
 }
 
-/// Calls `set` for one parameter. If the value is a word in quotes, the error shows it without them.
+/// Calls `set` for one parameter. If the value is a word in quotes, the error shows it without.
 ///
 /// A suggestion of another word would change what the attribute does.
 fn set_unquoted(
@@ -71,13 +71,11 @@ fn set_unquoted(
         _ => return set(name, value),
     };
     let Ok(unquoted) = text.parse() else { return set(name, value) };
-    match set(name, unquoted)? {
-        true => {
-            let problem = format!("this value is written without quotes: `{name} = {}`", text.value().trim());
-            Err(Error::new(text.span(), problem))
-        }
-        false => Ok(false),
+    if !set(name, unquoted)? {
+        return Ok(false);
     }
+    let problem = format!("this value is written without quotes: `{name} = {}`", text.value().trim());
+    Err(Error::new(text.span(), problem))
 }
 
 /// Returns the value of `key` in another attribute's text.

@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn a_scheme_without_its_feature_names_the_dependency() {
-        let told = tls("rediss").expect_err("this build has no TLS").to_string();
+        let error = tls("rediss").expect_err("this build has no TLS").to_string();
 
-        assert!(told.contains("`dlock-runtime = { version = \"..\", features = [\"tls\"] }`"), "{told}");
+        assert!(error.contains("`dlock-runtime = { version = \"..\", features = [\"tls\"] }`"), "{error}");
     }
 }

@@ -217,10 +217,13 @@ impl Node {
     pub(crate) fn under_way(&self) -> LoadHint {
         match &*lock(&self.state) {
             NodeState::Ready(connection) if connection.acks.is_some() => LoadHint::DriverOnly,
-            NodeState::Ready(connection) => match connection.in_flight.check_idle() {
-                true => LoadHint::Idle,
-                false => LoadHint::Busy,
-            },
+            NodeState::Ready(connection) => {
+                if connection.in_flight.check_idle() {
+                    LoadHint::Idle
+                } else {
+                    LoadHint::Busy
+                }
+            }
             _ => LoadHint::DriverOnly,
         }
     }

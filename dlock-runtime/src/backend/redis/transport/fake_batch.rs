@@ -95,9 +95,9 @@ impl Drop for FakeBatch {
 
 /// Returns replies that come when the test sends them. If the sender is dropped, they are an error.
 pub(super) fn replies() -> (oneshot::Sender<()>, PendingReplies) {
-    let (reply, replied) = oneshot::channel();
+    let (reply, signal) = oneshot::channel();
     let replies = Box::pin(async move {
-        replied.await.map_err(|_| std::io::Error::from(std::io::ErrorKind::BrokenPipe))?;
+        signal.await.map_err(|_| std::io::Error::from(std::io::ErrorKind::BrokenPipe))?;
         Ok(vec![Value::Okay])
     });
     (reply, replies)
