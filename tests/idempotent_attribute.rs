@@ -230,7 +230,7 @@ async fn a_crashed_call_resumes_after_its_completed_steps() {
     let call = || with_manager(manager.clone(), with_steps(7, steps.clone(), Arc::clone(&keys)));
     crashed(call()).await;
 
-    let resumed = until_not_running(call).await;
+    let resumed = Box::pin(until_not_running(call)).await;
 
     assert_eq!((resumed, steps.count()), (Ok(2), 2), "each step ran once");
     let keys = keys.lock().expect("no panic under it");
