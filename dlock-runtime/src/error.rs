@@ -92,7 +92,7 @@ pub enum Error {
     },
 
     /// The lock's key in Redis holds a value that is not a lock, or a lock of another layout.
-    #[error("key `{}` does not hold a lock of this layout: {found}; use the same `layout` in all clients", Escaped(key.full_name()))]
+    #[error("key `{}` holds data of another kind: {found}; use the same `layout` in all clients, and keys that no other program writes", Escaped(key.full_name()))]
     #[non_exhaustive]
     WrongKind {
         /// The requested lock.
