@@ -157,7 +157,7 @@ fn other_manager() -> Error {
 /// Runs `future` with `manager` instead of the installed one.
 ///
 /// It lets tests with separate managers run in parallel. Tasks that `future` spawns do not inherit
-/// the manager, unless their future is wrapped in [`in_current_scope`](crate::in_current_scope).
+/// the manager, unless their future is wrapped in [`in_current_scope`].
 ///
 /// # Cancel safety
 ///

@@ -19,7 +19,7 @@ use crate::protocol::script_reply::ScriptReply;
 /// It may be sent again if its reply is lost, so the second run must change nothing.
 pub(crate) trait StoreOperation: Debug + Send + Sync {
     /// Returns the script. `KEYS[1]` is the key, and `ARGV[1]` the prefix of the channels on which
-    /// [`waiter`](waiter) ids are notified.
+    /// [`waiter`] ids are notified.
     fn script(&self) -> &'static StoreScript;
 
     /// Returns the arguments of the script, from `ARGV[2]` on.

@@ -64,7 +64,7 @@ impl IdempotencyStatus {
         self.snapshot.attempt
     }
 
-    /// Returns the [ID](LockManager::id) of the manager that ran the last attempt; `None` if an
+    /// Returns the [ID](crate::LockManager::id) of the manager that ran the last attempt; `None` if an
     /// operator resolved it.
     #[must_use]
     pub fn holder(&self) -> Option<&str> {
