@@ -57,6 +57,8 @@ async fn two_bodies() -> TwoBodies {
     let lock = waiting.lock(KEY).lease(LEASE).wait(LEASE);
     let waiter = tokio::spawn(async move { lock.acquire().await });
     until_queued(&first).await;
+    // Its reply follows that to the enqueue: a grant that arrives earlier is confirmed first.
+    waiting.ready().await.expect("the server answers");
 
     proxy.hold_requests(); // no reply denies the grant before its task runs
     let since = Moment::now();
