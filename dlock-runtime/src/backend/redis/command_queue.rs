@@ -172,9 +172,9 @@ impl CommandQueue {
     }
 }
 
-/// With 64 tasks, separate writes of 8 to 32 requests raise the throughput by a third. If client and
-/// server share two cores, each write is a switch: 32 gives a tenth more than 16, for 0.96 x the
-/// processor time.
+/// With 64 tasks, separate writes of 8 to 32 requests raise the throughput by a third. If client
+/// and server share two cores, each write is a switch: 32 gives a tenth more than 16, for 0.96 x
+/// the processor time.
 pub(super) const BATCH_SIZE: usize = 32;
 
 /// With 1,000 tasks, writes of 16 gain nothing. Writes of an eighth of all pending requests gain a
