@@ -460,7 +460,7 @@ fn subject(key: Option<&LockKey>) -> String {
     key.map_or_else(|| "the lock server".to_owned(), |key| format!("lock `{key}`"))
 }
 
-/// What differs in a call for which a key was used before, and what to do.
+/// Describes the call that used the key before, and says what to do.
 fn other_call(function: Option<&str>) -> String {
     let Some(function) = function else {
         return "a call with another payload: its fingerprint differs; use a new key for a new call"

@@ -1,4 +1,4 @@
-//! [`LockEncoding`], and what its scripts are called with.
+//! [`LockEncoding`], and the parameters of its scripts.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -31,8 +31,8 @@ pub(crate) trait LockEncoding: Debug + Send + Sync {
         Publish::Publish
     }
 
-    /// Returns the name of what the script of a request accesses besides the key, if it may be in
-    /// another cluster slot, and the problem in that case.
+    /// Returns the name of the other key or channel that the script of a request uses, if it may be
+    /// in another cluster slot, and the problem in that case.
     fn other_data_and_problem(&self, request: &Request) -> Option<(String, &'static str)>;
 
     /// Adds a request to a pipeline.
@@ -56,7 +56,7 @@ pub(crate) trait LockEncoding: Debug + Send + Sync {
     }
 }
 
-/// What scripts are called with, besides the request.
+/// The parameters of a script, in addition to the request.
 #[derive(Clone, Copy)]
 pub(crate) struct ScriptParameters<'a> {
     pub(crate) namespaces: &'a Namespaces,
