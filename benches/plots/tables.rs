@@ -70,8 +70,9 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
 /// A column: its head, and the scenario and `what` of its rows.
 type Column = (&'static str, &'static str, &'static str);
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     ("1 task, x raw", "uncontended", "1 task, pairs, to raw"),
+    ("8 tasks, x raw", "uncontended", "8 tasks, pairs, to raw"),
     ("64 tasks, x raw", "uncontended", "64 tasks, pairs, to raw"),
     ("1,024 tasks, x raw", "uncontended", "1024 tasks, pairs, to raw"),
     ("64 tasks, processor time, x raw", "uncontended", "64 tasks, processor time, to raw"),

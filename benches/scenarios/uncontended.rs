@@ -29,23 +29,19 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let servers = [bench.server];
     let mut field =
         bench.field(contenders, async |contender: &Contender| Seat::start(contender, &servers).await).await;
-    let crowds: &[u64] = if bench.short { &[1, 64, 1_024] } else { &[1, 64, 1_024, 16_384] };
+    let crowds: &[u64] = if bench.short { &[1, 8, 64, 1_024] } else { &[1, 8, 64, 1_024, 16_384] };
     for &tasks in crowds {
         let runs = pairs(bench, &mut field, tasks).await;
         let row = |what: &str| format!("{}, {what}", tasks_of(tasks));
         bench.each(&What::more(row("pairs"), "/s").at(tasks), &runs, speed);
         let mut ratio = What::more(row("pairs, to raw"), "x").at(tasks);
         let mut cost = What::less(row("processor time, to raw"), "x").at(tasks);
-        ratio = ratio.goal(
-            "ours",
-            AtLeast(if tasks == 1 {
-                0.9
-            } else if tasks == 64 {
-                1.25
-            } else {
-                1.1
-            }),
-        );
+        let least = match tasks {
+            1 | 8 => 0.9,
+            64 => 1.25,
+            _ => 1.1,
+        };
+        ratio = ratio.goal("ours", AtLeast(least));
         match tasks {
             // With one thread, a background release is sent together with the next call of its
             // task.
@@ -53,6 +49,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
                 ratio = ratio.goal("ours, background, one thread", AtLeast(1.6));
                 cost = cost.goal("ours", AtMost(1.2));
             }
+            8 => cost = cost.goal("ours", AtMost(1.2)),
             64 => {
                 ratio = ratio.goal("ours, background", AtLeast(1.3));
                 cost = cost.goal("ours", AtMost(0.8));

@@ -8,6 +8,7 @@ use once_cell::sync::OnceCell;
 use tokio::sync::Notify;
 
 use crate::backend::Request;
+use crate::backend::redis::batch_size::{BatchSize, LARGE_BATCH};
 use crate::backend::redis::cleanup::CleanupQueue;
 use crate::backend::redis::namespaces::Namespaces;
 use crate::backend::redis::runtimes::Runtimes;
@@ -41,6 +42,7 @@ pub(super) struct CommandQueue {
     /// The number of unanswered requests.
     pending: AtomicUsize,
     pub(super) settled: Notify,
+    batch_size: BatchSize,
     /// The runtimes of the connections.
     pub(super) runtimes: Arc<Runtimes>,
     /// Wakes the writer on the callers' runtime when a request is queued.
@@ -125,9 +127,16 @@ impl CommandQueue {
         self.asleep_until.store(until.nanos(), Ordering::SeqCst);
     }
 
-    /// Returns `true` if a caller waits for a queued request.
-    pub(super) fn has_awaited(&self) -> bool {
-        lock(&self.outbox).iter().any(Request::is_awaited)
+    /// Returns `true` if the queued requests justify a write now. `is_idle`: nothing is in flight.
+    ///
+    /// A few requests are written only if a caller waits for one: a release in the background
+    /// leaves together with the next request of its task, which costs less.
+    pub(super) fn is_write_due(&self, is_idle: bool) -> bool {
+        let outbox = lock(&self.outbox);
+        let size = self.batch_size.of(self.pending.load(Ordering::Acquire));
+        let is_batch = outbox.len() >= size;
+        is_batch && outbox.len() >= LARGE_BATCH
+            || (is_batch || is_idle) && outbox.iter().any(Request::is_awaited)
     }
 
     /// Returns `true` if every pending request is still queued.
@@ -141,14 +150,12 @@ impl CommandQueue {
         lock(&self.outbox).first().map(|request| Name::clone(&request.key))
     }
 
-    /// Returns `true` if the queued requests justify their own write although others are in flight.
-    pub(super) fn is_over_batch_size(&self) -> bool {
-        let queued = lock(&self.outbox).len();
-        queued >= BATCH_SIZE && queued * BATCH_FRACTION >= self.pending.load(Ordering::Acquire)
-    }
-
     pub(super) fn take(&self) -> Vec<Request> {
-        std::mem::take(&mut *lock(&self.outbox))
+        let taken = std::mem::take(&mut *lock(&self.outbox));
+        if !taken.is_empty() {
+            self.batch_size.on_write(self.pending.load(Ordering::Acquire));
+        }
+        taken
     }
 
     /// Returns the epoch of a new connection: starts at 1 and is never reused.
@@ -172,39 +179,75 @@ impl CommandQueue {
     }
 }
 
-/// With 64 tasks, separate writes of 8 to 32 requests raise the throughput by a third. If client
-/// and server share two cores, each write is a switch: 32 gives a tenth more than 16, for 0.96 x
-/// the processor time.
-pub(super) const BATCH_SIZE: usize = 32;
-
-/// With 1,000 tasks, writes of 16 gain nothing. Writes of an eighth of all pending requests gain a
-/// sixth.
-const BATCH_FRACTION: usize = 8;
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures_util::FutureExt;
 
     use super::*;
     use crate::backend::redis::node::test_node::acquire;
+    use crate::backend::reply_recipient::{ReleasedHold, ReplyRecipient};
+    use crate::key::LockKey;
+    use crate::protocol::command::Command;
+    use crate::telemetry::CallSpan;
+
+    #[derive(Debug)]
+    struct TestHold(LockKey);
+
+    impl ReleasedHold for TestHold {
+        fn key(&self) -> &LockKey {
+            &self.0
+        }
+
+        fn held_for(&self, _: BootInstant) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    /// Returns a release in the background.
+    fn release(key: &str) -> Request {
+        let hold = TestHold(LockKey::new(key).expect("it is a key"));
+        let answer = Some(ReplyRecipient::Log(Arc::new(hold), CallSpan::none()));
+        Request { command: Command::RELEASE, answer, ..acquire(key) }
+    }
+
+    fn queue_of(requests: impl IntoIterator<Item = Request>) -> CommandQueue {
+        let shared = CommandQueue::default();
+        requests.into_iter().for_each(|request| shared.push(request));
+        shared
+    }
 
     #[test]
-    fn a_batch_is_large_relative_to_the_pending_requests() {
-        let shared = CommandQueue::default();
-        let push = |count: usize| (0..count).for_each(|_| shared.push(acquire("key")));
+    fn a_few_requests_are_written_for_a_caller_who_waits() {
+        let (awaited, other) = (queue_of([acquire("a")]), queue_of([release("a")]));
 
-        push(BATCH_SIZE - 1);
-        assert!(!shared.is_over_batch_size());
-        push(1);
-        assert!(shared.is_over_batch_size());
+        assert!(awaited.is_write_due(true) && awaited.is_write_due(false));
+        assert!(!other.is_write_due(true) && !other.is_write_due(false));
+        other.push(acquire("b"));
+        assert!(other.is_write_due(true) && other.is_write_due(false));
+    }
 
-        for _ in 0..BATCH_FRACTION {
-            assert_eq!(shared.take().len(), BATCH_SIZE);
-            push(BATCH_SIZE);
-        }
-        assert!(!shared.is_over_batch_size(), "too much is in flight for a separate write");
-        shared.answered(BATCH_SIZE);
-        assert!(shared.is_over_batch_size());
+    #[test]
+    fn requests_are_collected_until_they_are_a_batch() {
+        let shared = queue_of((0..16).map(|_| acquire("in flight")));
+        shared.take();
+
+        shared.push(acquire("first"));
+        assert!(!shared.is_write_due(false) && shared.is_write_due(true));
+        shared.push(acquire("second"));
+        shared.push(acquire("third"));
+        assert!(shared.is_write_due(false), "it is a sixth of all");
+    }
+
+    #[test]
+    fn a_large_batch_is_written_although_no_caller_waits() {
+        let shared = queue_of((1..LARGE_BATCH).map(|_| release("key")));
+        assert!(!shared.is_write_due(false) && !shared.is_write_due(true));
+
+        shared.push(release("key"));
+
+        assert!(shared.is_write_due(false) && shared.is_write_due(true));
     }
 
     #[test]

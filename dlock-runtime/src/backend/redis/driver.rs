@@ -179,17 +179,16 @@ impl Driver {
 impl RequestSender for Driver {
     /// Sends the queued requests, or leaves them to the writer.
     ///
-    /// Requests are sent immediately if a caller waits for one and nothing is in flight, or if the
-    /// batch is large: the server then works on one part while tasks request the next. Otherwise
-    /// the writer collects them, which costs less per request: a release in the background is sent
-    /// together with the next request of its task.
+    /// Requests are sent immediately if a caller waits for one and nothing is in flight, or if they
+    /// are a batch: the server then works on one part while tasks request the next. Otherwise the
+    /// writer collects them, which costs less per request.
     fn flush(&self) {
-        let leaves_now = match self.topology.traffic(&self.shared) {
-            LoadHint::Idle => self.shared.has_awaited() || self.shared.is_over_batch_size(),
-            LoadHint::Busy => self.shared.is_over_batch_size(),
+        let is_idle = match self.topology.traffic(&self.shared) {
+            LoadHint::Idle => true,
+            LoadHint::Busy => false,
             LoadHint::DriverOnly => return self.shared.wake.notify_one(),
         };
-        if leaves_now {
+        if self.shared.is_write_due(is_idle) {
             self.send();
         } else {
             self.shared.wake_writer();
@@ -243,7 +242,6 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::backend::redis::command_queue::BATCH_SIZE;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
 
     const LONG: Duration = Duration::from_secs(20);
@@ -315,23 +313,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_batch_is_sent_at_once_and_a_small_one_is_collected() {
+    async fn a_batch_is_sent_at_once_and_less_is_collected() {
+        const IN_FLIGHT: usize = 16;
         let mut rig = TestNode::new(LONG).await;
         let driver = driver_of(&rig);
         rig.hold();
-        driver.shared.push(acquire("under way"));
-        driver.flush();
-        assert_eq!(rig.asked().await, "under way");
-
-        for number in 1..BATCH_SIZE {
+        for number in 0..IN_FLIGHT {
             driver.shared.push(acquire(&number.to_string()));
-            driver.flush();
-            assert!(is_left_to_the_driver(&driver), "it is collected");
         }
-        driver.shared.push(acquire("the last of them"));
         driver.flush();
+        assert_eq!(rig.asked().await, "0");
 
-        assert!(!is_left_to_the_driver(&driver) && driver.shared.take().is_empty());
+        driver.shared.push(acquire("less than a batch"));
+        driver.flush();
+        assert!(is_left_to_the_driver(&driver), "it is collected");
+        for _ in 0..2 {
+            driver.shared.push(acquire("more"));
+            driver.flush();
+        }
+
+        assert!(driver.shared.take().is_empty());
     }
 
     #[tokio::test]

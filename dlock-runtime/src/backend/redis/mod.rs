@@ -17,11 +17,13 @@
 //! | `owner_lookup` | finds the owner of a manager |
 //! | `reply_sink` | receives the replies and messages of a node |
 //! | `cleanup` | cleans up after commands without a reply |
+//! | `batch_size` | how many queued requests justify a write of their own |
 //! | `command_queue` | the state that the engine's side and the driver share |
 //! | `probe` | the checks that `doctor` runs against the servers |
 //! | `fuzz_invariants` | properties that hold for every possible reply |
 //! | `simulation` | tests of this module on a simulated network |
 
+mod batch_size;
 mod boot_timer;
 mod cleanup;
 mod command_queue;

@@ -74,7 +74,7 @@ impl Topology {
         match self {
             Self::One(node) => node.traffic(),
             // The requests would not be sent now in any case, so the primary does not matter.
-            Self::Cluster(_) if !shared.is_alone() && !shared.is_over_batch_size() => LoadHint::DriverOnly,
+            Self::Cluster(_) if !shared.is_alone() && !shared.is_write_due(false) => LoadHint::DriverOnly,
             Self::Cluster(cluster) => cluster.traffic(shared.first_key().as_deref()),
             Self::Quorum(quorum) => quorum.traffic(),
         }
