@@ -191,9 +191,9 @@ impl Jobs {
     /// # Errors
     ///
     /// Before any job runs: [`Error::Config`] if a schedule is invalid, if two jobs have one name,
-    /// over a quorum, or outside a tokio runtime; [`Error::InvalidKey`] if a name is invalid. Later:
-    /// [`Error::Shutdown`] if the manager is shut down before `shutdown` completes, and errors that
-    /// another attempt would not avoid.
+    /// over a quorum, or outside a tokio runtime; [`Error::InvalidKey`] if a name is invalid.
+    /// Later: [`Error::Shutdown`] if the manager is shut down before `shutdown` completes, and
+    /// errors that another attempt would not avoid.
     ///
     /// [`Error::Config`]: crate::Error::Config
     /// [`Error::InvalidKey`]: crate::Error::InvalidKey
