@@ -6,6 +6,7 @@
 mod doctor;
 mod hand_overs;
 mod holds;
+mod records;
 
 use std::time::Duration;
 
