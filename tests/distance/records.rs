@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use dlock_runtime::idempotent::OnCrash;
 use dlock_runtime::scheduled::Schedule;
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::acl::{WITH_JOBS, WITH_RECORDS, documented_besides};
@@ -39,7 +40,9 @@ async fn idempotent_calls_run_once_and_duplicates_get_the_result() {
         let managers = &managers(&far, round_trip).await;
         let runs = &AtomicU64::new(0);
         let calls = (0..CALLS * 2).map(|number| async move {
-            let call = managers[number % 2].idempotent(format!("charge:{}", number / 2)).lease(millis(lease));
+            // With this policy, a duplicate runs as soon as the lease is over.
+            let call = managers[number % 2].idempotent(format!("charge:{}", number / 2));
+            let call = call.lease(millis(lease)).on_crash(OnCrash::Rerun);
             let work = async |_| {
                 tokio::time::sleep(body(lease)).await;
                 Ok::<_, Error>(runs.fetch_add(1, Ordering::SeqCst))
