@@ -252,7 +252,8 @@ impl LockManager {
         }
     }
 
-    /// Checks that this manager can keep records of `what` now. `part` names the feature in an error.
+    /// Checks that this manager can keep records of `what` now. `part` names the feature in an
+    /// error.
     ///
     /// # Errors
     ///

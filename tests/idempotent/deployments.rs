@@ -1,6 +1,5 @@
 //! Records behind Sentinel, in a cluster, and over a quorum.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};

@@ -1,6 +1,5 @@
 //! Records that another client has written.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_runtime::idempotent::{OnCrash, OnUnavailable};

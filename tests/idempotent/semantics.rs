@@ -1,7 +1,6 @@
 //! The table of semantics, in memory and over Redis.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_runtime::idempotent::{Completion, IdempotencyState, IdempotentRecord, OnCrash};

@@ -325,8 +325,8 @@ impl<S, F> Layer<S> for IdempotencyLayer<F> {
     ///
     /// # Panics
     ///
-    /// Panics if the lease is longer than the `ttl`, or the manager's store is a quorum: each request
-    /// would fail.
+    /// Panics if the lease is longer than the `ttl`, or the manager's store is a quorum: each
+    /// request would fail.
     #[track_caller]
     fn layer(&self, inner: S) -> Self::Service {
         let IdempotencySettings { manager, ttl, lease, .. } = &*self.settings;
