@@ -128,6 +128,9 @@ suites() {
         */doctor/*) all=(doctor) ;;
         */testing/*) all+=(testing) ;;
         */integrations/*) all=(integrations) ;;
+        */scheduled/*) all=(jobs leader) ;;
+        */idempotent/*) all=(idempotent idempotent_attribute idempotency_layer) ;;
+        */tower/*) all=(idempotency_layer integrations) ;;
         */config/* | */key/* | */builder.rs | */credentials.rs) all+=(connectivity bad_input secrets) ;;
     esac
     for suite in "${all[@]}"; do printf ' --test %s' "$suite"; done

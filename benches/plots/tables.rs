@@ -278,7 +278,7 @@ mod tests {
 
         let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| ")).collect();
         assert!(
-            rows[1].starts_with("| ours | 0.93 | 1.15 | 1.18 | 0.71 | 1,052,000 | 610,000 | 0.45 |"),
+            rows[1].starts_with("| ours | 0.93 | - | 1.15 | 1.18 | 0.71 | 1,052,000 | 610,000 | 0.45 |"),
             "{table}"
         );
         let slow = rows.iter().find(|row| row.starts_with("| slowlock ")).expect("a row of a rival");
