@@ -12,7 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use dlock_runtime::{Error, LockManager, LossCause, distributed_lock, with_manager};
+use dlock_runtime::scheduled::{Jobs, Schedule};
+use dlock_runtime::{Credentials, Error, LockManager, LossCause, distributed_lock, with_manager};
 use dlock_tests::{QuorumFleet, RedisServer, thread_within};
 use tokio::runtime::{Builder, Runtime};
 
@@ -134,6 +135,112 @@ fn runtime(timers: bool, io: bool) -> Runtime {
         builder.enable_io();
     }
     builder.build().expect("a runtime")
+}
+
+/// Calls everything that is not a lock, and nothing panics: it works, or is refused before a body
+/// starts.
+fn use_records(url: &str) {
+    let locks = &block_on(LockManager::connect(url)).expect("it needs no runtime");
+    let call = locks.idempotent("charge:7");
+    let (first, duplicate) = (call.clone(), call.clone().wait(LEASE));
+    let ((started, starts), (release, released)) = (mpsc::channel(), mpsc::channel());
+    let running = thread::spawn(move || {
+        block_on(first.run_attached(async |_| {
+            started.send(()).expect("the receiver is open");
+            released.recv().expect("the sender is open"); // blocks only this thread
+            Ok::<_, Error>(7)
+        }))
+    });
+    starts.recv_timeout(LONG).expect("the body starts");
+    let waited = block_on(duplicate.run_attached(async |_| Ok::<_, Error>(8)));
+    assert!(matches!(waited, Err(Error::InProgress { .. })), "{waited:?}");
+    release.send(()).expect("the body waits");
+    running.join().expect("no panic").expect("the store replies");
+    let replayed = block_on(call.run_attached(async |_| Ok::<_, Error>(8)));
+    assert_eq!(replayed.expect("the store replies").into_value(), 7);
+    assert_runtime_is_missing(&block_on(call.run(async |_| Ok::<_, Error>(8))));
+
+    let schedule = Schedule::every(Duration::from_secs(3_600)).expect("a valid period");
+    block_on(locks.job("report").run(&schedule, async |_| Ok::<_, Error>(()))).expect("it is due or not");
+    let jobs = Jobs::new(locks.clone()).add("report", schedule, async |_| Ok::<_, Error>(()));
+    assert_runtime_is_missing(&block_on(jobs.run_until(std::future::pending())));
+
+    let leader = locks.leader("mailer").lease(LEASE);
+    let (mut watch, mut terms) = (leader.watch(), 0);
+    block_on(watch.next()).expect("the server replies");
+    let led = leader.lead(|_term| {
+        terms += 1;
+        let is_last = terms == 2; // there is a pause between the terms
+        async move {
+            if is_last {
+                locks.shutdown(Duration::ZERO).await;
+            }
+        }
+    });
+    block_on(led).expect("it leads until the shutdown");
+    assert_eq!(terms, 2);
+}
+
+#[track_caller]
+fn assert_runtime_is_missing<T: std::fmt::Debug>(outcome: &Result<T, Error>) {
+    let Err(Error::Config { part, problem, .. }) = outcome else { panic!("{outcome:?}") };
+    assert!(&**part == "runtime" && problem.contains("tokio runtime"), "{part}: {problem}");
+}
+
+#[test]
+fn records_and_leaders_work_outside_of_tokio_or_are_refused() {
+    test(|| {
+        let server = RedisServer::start();
+        for url in ["memory://", "memory://?connect=lazy&namespace=lazy"] {
+            use_records(url);
+        }
+        for options in ["", "?connect=lazy&namespace=lazy"] {
+            use_records(&server.url_with(options));
+        }
+    });
+}
+
+#[test]
+fn any_topology_is_refused_outside_of_tokio_as_inside() {
+    test(|| {
+        for url in [
+            "redis://127.0.0.1:1",
+            "rediss://127.0.0.1:1",
+            "redis://no-such-host.invalid:1",
+            "redis+unix:///no/such/socket",
+            "redis+cluster://127.0.0.1:1",
+            "redis+sentinel://127.0.0.1:1/shop",
+            "redis+quorum://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
+        ] {
+            let refused = block_on(LockManager::connect(url));
+            assert!(matches!(refused, Err(Error::Unavailable { .. })), "{url}: {refused:?}");
+            let lazy = format!("{url}?connect=lazy&response_timeout=200ms");
+            let locks = block_on(LockManager::connect(&lazy)).expect("it waits for no server");
+            let refused = block_on(locks.lock("order:7").acquire());
+            assert!(matches!(refused, Err(Error::Unavailable { .. })), "{url}: {refused:?}");
+        }
+        let failing = || async { Err::<Credentials, _>("the vault is sealed".into()) };
+        let refused = block_on(LockManager::builder("redis://127.0.0.1:1").credentials(failing).connect());
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    });
+}
+
+#[test]
+fn jobs_run_on_a_runtime_without_timers() {
+    test(|| {
+        let server = RedisServer::start();
+        runtime(false, false).block_on(async {
+            let locks = LockManager::connect(&server.url()).await.expect("it runs");
+            let ran = Arc::new(tokio::sync::Notify::new());
+            let has_run = Arc::clone(&ran);
+            let schedule = Schedule::every(Duration::from_secs(1)).expect("a valid period");
+            let jobs = Jobs::new(locks).add("report", schedule, move |_| {
+                has_run.notify_one();
+                async { Ok::<_, Error>(()) }
+            });
+            jobs.run_until(async { ran.notified().await }).await.expect("it runs until the job has run");
+        });
+    });
 }
 
 #[test]

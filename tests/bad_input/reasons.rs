@@ -55,7 +55,7 @@ async fn the_words_of_a_server_that_hangs_up_are_the_reason() {
 
 #[tokio::test]
 async fn error_of_a_non_redis_port_quotes_its_first_bytes() {
-    let first: [(&[u8], bool, &str); 9] = [
+    let first: [(&[u8], bool, &str); 12] = [
         (b"SSH-2.0-OpenSSH_9.6p1 Ubuntu-3\r\n", false, "it replied `SSH-2.0-OpenSSH_9.6p1 Ubuntu-3`"),
         (b"J\0\0\0\x0a8.0.36\0\x08\0\0\0mysql_native_password\0", false, "8.0.36"),
         (b"220 mail.example ESMTP Postfix\r\n", false, "it replied `220 mail.example ESMTP Postfix`"),
@@ -65,6 +65,9 @@ async fn error_of_a_non_redis_port_quotes_its_first_bytes() {
         (b"\x1b[31mRED\x1b[0m HTTP\r\n", true, "it replied `[31mRED[0m HTTP`"),
         (b"\xff\xfd\x01\xff\xfd\x1f", true, "bytes that are not text"),
         (b"AMQP\0\0\x09\x01", true, "it replied `AMQP"),
+        (b"RFB 003.008\n", false, "it replied `RFB 003.008`"),
+        (b"@RSYNCD: 31.0\n", false, "it replied `@RSYNCD: 31.0`"),
+        (b"220 (vsFTPd 3.0.5)\r\n", false, "it replied `220 (vsFTPd 3.0.5)`"),
     ];
     for (sent, hangs_up, words) in first {
         let server = HostileServer::greeting(sent, hangs_up);
@@ -72,7 +75,13 @@ async fn error_of_a_non_redis_port_quotes_its_first_bytes() {
         assert!(error.contains("is not a Redis server") && !error.contains("TLS"), "{error}");
     }
 
-    let then: [(&[u8], &str); 3] = [
+    let then: [(&[u8], &str); 6] = [
+        (b"HTTP/1.0 503 Service Unavailable\r\n\r\n<html>", "it replied `HTTP/1.0 503 Service Unavailable`"),
+        (
+            b"E\0\0\0\x40SFATAL\0VFATAL\0C08P01\0Minvalid length of startup packet\0\0",
+            "invalid length of startup",
+        ),
+        (b"CLIENT_ERROR bad command line format\r\n", "it replied `CLIENT_ERROR bad command line format`"),
         (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "it replied `HTTP/1.1 400 Bad Request`"),
         (b"ERROR\r\nERROR\r\n", "it replied `ERROR`"),
         (b"<html><body>no</body></html>", "it replied `<html><body>no</body></html>`"),
@@ -82,6 +91,68 @@ async fn error_of_a_non_redis_port_quotes_its_first_bytes() {
         let server = HostileServer::start(move |_| answer.clone());
         let error = refused(&server.url(), words).await.to_string();
         assert!(error.contains("is not a Redis server") && !error.contains("TLS"), "{error}");
+    }
+}
+
+/// The ways to a server that are not `redis://` to one server have the same reason.
+#[tokio::test]
+async fn a_foreign_reply_is_the_reason_in_each_topology() {
+    let web = || HostileServer::greeting(b"HTTP/1.1 503 Service Unavailable\r\n\r\n", true);
+    let protected = || HostileServer::greeting(PROTECTED.as_bytes(), true);
+    for (start, words) in [
+        (&web as &dyn Fn() -> HostileServer, "replied `HTTP/1.1 503 Service Unavailable`"),
+        (&protected, "DENIED Redis is running in protected mode"),
+    ] {
+        let servers = [start(), start(), start()];
+        let [first, second, third] = servers.each_ref().map(HostileServer::port);
+        for url in [
+            format!("redis+cluster://127.0.0.1:{first}"),
+            format!("redis+sentinel://127.0.0.1:{first}/shop"),
+            format!("redis+quorum://127.0.0.1:{first},127.0.0.1:{second},127.0.0.1:{third}"),
+        ] {
+            let error = connect(&url).await.expect_err(words).to_string();
+            assert!(error.contains(words) && !error.contains("TLS"), "{url}: {error}");
+            let report = within(CONNECT, "an examination", doctor(&url)).await.expect("the URL can be used");
+            assert!(report.to_string().contains(words), "{url}: {report}");
+        }
+        let lazy = connect(&format!("redis://127.0.0.1:{first}?connect=lazy")).await;
+        let lazy = lazy.expect("it waits for no server");
+        for reported in [acquire_once(&lazy, words).await, lazy.ready().await] {
+            assert!(reported.as_ref().is_err_and(|error| error.to_string().contains(words)), "{reported:?}");
+        }
+    }
+}
+
+/// A load balancer answers for a server that is away: its words are in the error of each call.
+#[tokio::test]
+async fn a_foreign_reply_after_a_good_one_is_the_reason_of_calls() {
+    for (sent, words) in [
+        (&b"HTTP/1.1 502 Bad Gateway\r\n\r\n"[..], "replied `HTTP/1.1 502 Bad Gateway`"),
+        (b"-ERR no backend is up\r\n", "ERR no backend is up"),
+    ] {
+        let is_away = Arc::new(AtomicBool::new(false));
+        let away = Arc::clone(&is_away);
+        let server = HostileServer::start(move |_| {
+            if away.load(Ordering::SeqCst) { Answer::RawThenClose(sent.to_vec()) } else { Answer::Usual }
+        });
+        let manager = connect(&server.url()).await.expect("the handshake succeeds");
+
+        is_away.store(true, Ordering::SeqCst);
+        let reported = async {
+            while acquire_once(&manager, words)
+                .await
+                .expect_err("it is away")
+                .to_string()
+                .split(words)
+                .count()
+                != 2
+            {
+                tokio::task::yield_now().await;
+            }
+        };
+        within(CONNECT, words, reported).await;
+        let error = manager.ready().await.expect_err("it is away");
+        assert!(error.is_unavailable() && error.to_string().contains(words), "{error}");
     }
 }
 

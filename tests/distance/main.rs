@@ -6,6 +6,7 @@
 mod doctor;
 mod hand_offs;
 mod holds;
+mod records;
 
 use std::time::Duration;
 

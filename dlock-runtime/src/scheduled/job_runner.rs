@@ -24,6 +24,7 @@ use crate::scheduled::job_call::{JobCall, JobExecution, TickDecision};
 use crate::scheduled::run_lease::RunLease;
 use crate::scheduled::run_output::RunOutput;
 use crate::scheduled::tick::Tick;
+use crate::timer::Timer;
 
 /// A body, which is called once per run. Its error is a text.
 pub(super) type Body =
@@ -142,7 +143,7 @@ impl JobRunner {
 
     async fn sleep_until(&self, at: u64) {
         let left = Duration::from_millis(at.saturating_sub(self.now()));
-        tokio::time::sleep(left).await;
+        Timer::new(left).await;
     }
 
     /// Runs what is left from before the start: missed ticks, a tick that failed or crashed, and a
@@ -299,7 +300,7 @@ impl JobRunner {
 
     /// Sleeps, or returns when the runner is stopped.
     async fn pause(&self, time: Duration, stop: &watch::Receiver<bool>) {
-        let _ = unless_stopped(stop, tokio::time::sleep(time)).await;
+        let _ = unless_stopped(stop, Timer::new(time)).await;
     }
 }
 

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -19,6 +20,7 @@ use crate::scheduled::job_runner::{Body, JobRunner};
 use crate::scheduled::job_store::JobStore;
 use crate::scheduled::schedule::Schedule;
 use crate::scheduled::tick::Tick;
+use crate::timer::Timer;
 
 /// The environment variable with the names of jobs that a runner leaves out, separated by commas.
 pub(super) const JOBS_OFF: &str = "DLOCK_JOBS_OFF";
@@ -189,22 +191,23 @@ impl Jobs {
     /// # Errors
     ///
     /// Before any job runs: [`Error::Config`] if a schedule is invalid, if two jobs have one name,
-    /// or over a quorum; [`Error::InvalidKey`] if a name is invalid. Later: [`Error::Shutdown`] if
-    /// the manager is shut down before `shutdown` completes, and errors that another attempt would
-    /// not avoid.
+    /// over a quorum, or outside a tokio runtime; [`Error::InvalidKey`] if a name is invalid.
+    /// Later: [`Error::Shutdown`] if the manager is shut down before `shutdown` completes, and
+    /// errors that another attempt would not avoid.
     ///
     /// [`Error::Config`]: crate::Error::Config
     /// [`Error::InvalidKey`]: crate::Error::InvalidKey
     /// [`Error::Shutdown`]: crate::Error::Shutdown
     ///
-    /// # Panics
-    ///
-    /// Panics outside a tokio runtime.
-    ///
     /// # Cancel safety
     ///
     /// Dropping the future drops the running bodies, and their runs have failed.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<()> {
+        if Handle::try_current().is_err() {
+            let problem =
+                "jobs run on tasks of their own, which need a tokio runtime: call `run_until` in one";
+            return Err(config("runtime", problem));
+        }
         let off = std::env::var(JOBS_OFF).unwrap_or_default();
         let grace = self.grace;
         let (stop, is_stopped) = watch::channel(false);
@@ -225,7 +228,10 @@ impl Jobs {
         stop.send_replace(true);
         let rest = async { while loops.join_next().await.is_some() {} };
         // At the end of the grace period, dropping the tasks drops the bodies.
-        let _ = tokio::time::timeout(grace, rest).await;
+        tokio::select! {
+            () = rest => {}
+            () = Timer::new(grace) => {}
+        }
         Ok(())
     }
 
