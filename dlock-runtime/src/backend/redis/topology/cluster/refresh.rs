@@ -143,8 +143,7 @@ impl Cluster {
         }
         let replicas = lock(&self.state).replicas.clone();
         let known = members.into_iter().map(|member| member.address.clone()).chain(replicas);
-        let routes: Vec<_> =
-            known.filter_map(|address| self.route_to(&address).ok()).take(MAX_QUERIED).collect();
+        let routes: Vec<_> = known.map(|address| self.route_to(&address)).take(MAX_QUERIED).collect();
         let replies = routes.iter().chain(&self.seeds).map(ask_at);
         let views: Vec<_> = replies.collect::<FuturesUnordered<_>>().collect().await;
         views.into_iter().flatten().collect()
