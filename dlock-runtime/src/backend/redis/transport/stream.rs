@@ -12,11 +12,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
+#[cfg(feature = "tls")]
+use tokio_util::io::InspectReader;
 
 use crate::backend::redis::runtimes::Runtimes;
 use crate::backend::redis::transport::connection::Connection;
-#[cfg(feature = "tls")]
-use crate::backend::redis::transport::inbound::FirstBytes;
 use crate::backend::redis::transport::inbound::{Inbound, InboundStream};
 use crate::backend::redis::transport::inline_io::InlineDriver;
 use crate::backend::redis::transport::movable_stream::{MovableStream, Relocation};
@@ -100,7 +100,9 @@ async fn stream(dialer: &Dialer<'_>) -> io::Result<Box<dyn Stream>> {
             let stream = InOneProcess::new(stream);
             #[cfg(feature = "tls")]
             if let Some(tls) = &dialer.tls {
-                let stream = FirstBytes::new(stream, &dialer.inbound);
+                // It passes vectored writes on. A flight of the handshake must be sent at once: a
+                // server may reject its first part, and close the connection before the rest arrives.
+                let stream = InspectReader::new(stream, Arc::clone(&dialer.inbound).keep_before_tls());
                 return Ok(Box::new(tls.connect(stream).await?));
             }
             Ok(Box::new(stream))
