@@ -178,7 +178,7 @@ impl Cluster {
             migration_epoch: 0,
             recently_redirected: HashSet::new(),
             is_down: false,
-            lookup: settings.lazy.then(InitialLookup::new),
+            lookup: settings.lazy.then(|| InitialLookup::InProgress(Vec::new())),
         };
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -294,7 +294,7 @@ impl Cluster {
                     let now = boot_time();
                     let opening = state.members.iter().filter(|member| member.is_used() && !member.is_open());
                     for member in opening.clone() {
-                        for late in member.take_waiting(|waiting| waiting.waited(now) >= longest) {
+                        for late in member.take_waiting(|waiting| now.since(waiting.since) >= longest) {
                             let why = format!(
                                 "the connection to redis at {} was not established after {} ms",
                                 member.address,
