@@ -101,7 +101,7 @@ async fn stream(dialer: &Dialer<'_>) -> io::Result<Box<dyn Stream>> {
             #[cfg(feature = "tls")]
             if let Some(tls) = &dialer.tls {
                 // It passes vectored writes on. A flight of the handshake must be sent at once: a
-                // server may reject its first part, and close the connection before the rest arrives.
+                // server may reject its first part, and close the connection before the rest comes.
                 let stream = InspectReader::new(stream, Arc::clone(&dialer.inbound).keep_before_tls());
                 return Ok(Box::new(tls.connect(stream).await?));
             }
