@@ -22,7 +22,9 @@ use crate::backend::redis::transport::tls::TlsConnector;
 use crate::config::Settings;
 use crate::config::node_spec::NodeSpec;
 use crate::credentials::CredentialsProvider;
-use crate::protocol::failure::{Failure, FailureKind};
+use crate::protocol::failure::Failure;
+#[cfg(feature = "tls")]
+use crate::protocol::failure::FailureKind;
 
 /// A server, and how to connect to it.
 #[derive(Debug)]
