@@ -134,7 +134,7 @@ impl LockManager {
             Endpoint::Cluster(seeds) => Redis::of_cluster(seeds, &settings, tokens.process()),
             Endpoint::Quorum(voters) => Redis::of_quorum(voters, &settings, tokens.process()),
             Endpoint::Sentinel(watched) => Redis::of_sentinels(watched, &settings, tokens.process()),
-        }?;
+        };
         let port = Arc::clone(&backend) as Arc<dyn Backend>;
         let engine = Engine::over(port, Clock::Boot, tokens, settings.rules, settings.lease);
         backend.connect().await?;
