@@ -42,8 +42,8 @@ pub(crate) const PATHS: [Path; 10] = [
     Path::new("annotated call, joins a hold", 2_000, |turns| Box::pin(joins(turns))),
     Path::new("try_acquire and drop", 2_000, |turns| Box::pin(tried(turns))),
     Path::new("try_acquire, refused", 2_000, |turns| Box::pin(refused(turns))),
-    Path::new("hand-over, two tasks", 2_000, |turns| Box::pin(two_tasks(turns))),
-    Path::new("hand-over, two managers", 2_000, |turns| Box::pin(two_managers(turns))),
+    Path::new("hand-off, two tasks", 2_000, |turns| Box::pin(two_tasks(turns))),
+    Path::new("hand-off, two managers", 2_000, |turns| Box::pin(two_managers(turns))),
 ];
 
 /// The name of the figure for the size that the attribute adds to a future.
@@ -150,15 +150,15 @@ async fn refused(turns: u64) -> Result<(), Failure> {
 
 async fn two_tasks(turns: u64) -> Result<(), Failure> {
     let locks = manager("").await?;
-    hand_over(turns, [locks.clone(), locks]).await
+    hand_off(turns, [locks.clone(), locks]).await
 }
 
 async fn two_managers(turns: u64) -> Result<(), Failure> {
-    hand_over(turns, [manager("two").await?, manager("two").await?]).await
+    hand_off(turns, [manager("two").await?, manager("two").await?]).await
 }
 
 /// Lets two tasks acquire the lock alternately.
-async fn hand_over(turns: u64, sides: [LockManager; 2]) -> Result<(), Failure> {
+async fn hand_off(turns: u64, sides: [LockManager; 2]) -> Result<(), Failure> {
     let room = std::rc::Rc::new(Room::default());
     let tasks = [0, 1].map(|task| {
         let (room, locks) = (std::rc::Rc::clone(&room), sides.clone());

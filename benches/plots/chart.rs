@@ -69,7 +69,7 @@ pub(crate) const CHARTS: [Chart; 8] = [
     Chart {
         file: "hot_key.svg",
         scenario: "hot-key",
-        ending: "empty body, hand-overs",
+        ending: "empty body, hand-offs",
         title: "64 tasks of one process contend for one lock",
         subtitle: "Changes of holder per second, empty body. More is better; each grid line is ten times the one before.",
         axis: "hand-offs per second",
@@ -78,7 +78,7 @@ pub(crate) const CHARTS: [Chart; 8] = [
     Chart {
         file: "processes.svg",
         scenario: "processes",
-        ending: "empty body, hand-overs",
+        ending: "empty body, hand-offs",
         title: "Many processes contend for one lock",
         subtitle: "Changes of holder per second, empty body, 64 tasks in all. More is better. Figures are those of the last dot.",
         axis: "hand-offs per second",

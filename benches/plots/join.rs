@@ -5,6 +5,8 @@
 //! run by chance. Other lines (distributions, contenders that did not finish) are those of the
 //! first run that has them.
 //!
+//! A scenario that none of the runs has keeps the figures that it had.
+//!
 //! ```text
 //! "runs": N        the number of runs that have the row
 //! "ahead_in": K    the number of runs in which the library is ahead; `ahead` is true if these are all, and absent otherwise
@@ -33,6 +35,23 @@ pub(crate) fn join<'a>(runs: impl IntoIterator<Item = &'a str>) -> Result<String
     }
     let join = |same: &Vec<Line>| if same[0].contains_key("median") { row(same) } else { same[0].clone() };
     Ok(joined.iter().map(|same| Value::Object(join(same)).to_string() + "\n").collect())
+}
+
+/// Returns the lines of `before` whose scenario `joined` does not have.
+pub(crate) fn of_other_scenarios(before: &str, joined: &str) -> Result<String, Failure> {
+    let scenario = |line: &str| -> Result<Value, Failure> {
+        let line: Line = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
+        Ok(line.get("scenario").cloned().unwrap_or_default())
+    };
+    let measured = joined.lines().map(scenario).collect::<Result<Vec<_>, _>>()?;
+    let mut others = String::new();
+    for line in before.lines() {
+        if !measured.contains(&scenario(line)?) {
+            others.push_str(line);
+            others.push('\n');
+        }
+    }
+    Ok(others)
 }
 
 type Line = Map<String, Value>;
@@ -193,6 +212,16 @@ mod tests {
         assert_eq!((lines[0]["runs"].as_u64(), lines[0]["ahead_in"].as_u64()), (Some(2), Some(1)));
         assert_eq!(lines[1]["count"], 7, "a distribution is the first run's");
         assert_eq!(lines[2]["broke"], "it hung");
+    }
+
+    #[test]
+    fn scenarios_that_no_run_has_keep_their_figures() {
+        let other = run(7.0, "").replace(r#""scenario":"s""#, r#""scenario":"another""#);
+        let before = format!("{}\n{other}\n", run(1.0, ""));
+
+        let kept = of_other_scenarios(&before, &run(2.0, "")).expect("lines of JSON");
+
+        assert_eq!(kept, other + "\n");
     }
 
     #[test]

@@ -67,7 +67,10 @@ fn write() -> Result<(), Failure> {
 fn join(runs: &[&str]) -> Result<(), Failure> {
     let read = |run: &&str| fs::read_to_string(run).map_err(|error| format!("{run}: {error}"));
     let runs = runs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    fs::write(figures_file(), join::join(runs.iter().map(String::as_str))?)?;
+    let joined = join::join(runs.iter().map(String::as_str))?;
+    let before = if figures_file().exists() { fs::read_to_string(figures_file())? } else { String::new() };
+    let kept = join::of_other_scenarios(&before, &joined)?;
+    fs::write(figures_file(), joined + &kept)?;
     println!("{}", figures_file().display());
     Ok(())
 }

@@ -76,8 +76,8 @@ const COLUMNS: [Column; 11] = [
     ("64 tasks, x raw", "uncontended", "64 tasks, pairs, to raw"),
     ("1,024 tasks, x raw", "uncontended", "1024 tasks, pairs, to raw"),
     ("64 tasks, processor time, x raw", "uncontended", "64 tasks, processor time, to raw"),
-    ("hot key, 64 tasks, hand-offs/s", "hot-key", "empty body, hand-overs"),
-    ("4 processes x 16 tasks, hand-offs/s", "processes", "4 x 16, empty body, hand-overs"),
+    ("hot key, 64 tasks, hand-offs/s", "hot-key", "empty body, hand-offs"),
+    ("4 processes x 16 tasks, hand-offs/s", "processes", "4 x 16, empty body, hand-offs"),
     ("wake-up p50, ms", "wake-up", "release to body in another process, p50"),
     ("wake-up p99, ms", "wake-up", "release to body in another process, p99"),
     ("10,000 held, bytes each", "held", "10000 held, resident bytes of each"),
@@ -124,11 +124,11 @@ fn headline(figures: &Figures) -> String {
         ))
     };
     let of_hot_key = || {
-        let through_redis = of("processes", "4 x 16, empty body, hand-overs", "ours, no hand-off")?;
+        let through_redis = of("processes", "4 x 16, empty body, hand-offs", "ours, no hand-off")?;
         Some(format!(
             "- Hand-offs per second of one lock that 64 tasks want: {} within one process, {through_redis} if every \
              one goes through Redis. If one key needs more, split it (`{RUN} --only hot-key --only processes`).\n",
-            ours("hot-key", "empty body, hand-overs")?,
+            ours("hot-key", "empty body, hand-offs")?,
         ))
     };
     let of_held = || {
@@ -278,7 +278,7 @@ mod tests {
 
         let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| ")).collect();
         assert!(
-            rows[1].starts_with("| ours | 0.93 | 1.15 | 1.18 | 0.71 | 1,052,000 | 610,000 | 0.45 |"),
+            rows[1].starts_with("| ours | 0.93 | - | 1.15 | 1.18 | 0.71 | 1,052,000 | 610,000 | 0.45 |"),
             "{table}"
         );
         let slow = rows.iter().find(|row| row.starts_with("| slowlock ")).expect("a row of a rival");

@@ -43,13 +43,13 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         }
         let slice = async |_: &Contender, [holder, waiter]: &mut [Process; 2]| {
             let (begun, mut waits) = (Instant::now(), Vec::new());
-            while waits.len() < HAND_OVERS && begun.elapsed() < LONGEST {
-                waits.push(hand_over(holder, waiter, millis).await? / trip);
+            while waits.len() < HAND_OFFS && begun.elapsed() < LONGEST {
+                waits.push(hand_off(holder, waiter, millis).await? / trip);
             }
             Ok(median(waits))
         };
         let runs = field.turns(pace, bench.report, slice).await;
-        let mut what = trips(format!("{millis} ms away: a hand-over to another process"), millis);
+        let mut what = trips(format!("{millis} ms away: a hand-off to another process"), millis);
         if millis == FAR {
             what = what.goal("ours", AtMost(1.2));
         }
@@ -63,7 +63,7 @@ fn trips(text: String, millis: u64) -> What {
 }
 
 /// Returns the nanoseconds from the release in one process to the body in the other.
-async fn hand_over(holder: &mut Process, waiter: &mut Process, millis: u64) -> Result<f64, Failure> {
+async fn hand_off(holder: &mut Process, waiter: &mut Process, millis: u64) -> Result<f64, Failure> {
     let [_] = holder.ask("take distance", "taken").await?;
     waiter.tell("take distance").await?;
     // The waiter needs three round trips to subscribe, check, and enqueue.
@@ -79,7 +79,7 @@ async fn hand_over(holder: &mut Process, waiter: &mut Process, millis: u64) -> R
 /// It is long enough that a short load peak does not change the figures of a near server.
 const SPAN: u64 = 1_000;
 const SHORT_SPAN: u64 = 400;
-const HAND_OVERS: usize = 10;
+const HAND_OFFS: usize = 10;
 /// The limit of a slice: libraries that poll wake up late, and complete fewer hand-offs.
 const LONGEST: Duration = Duration::from_millis(1_500);
 /// The distance in milliseconds at which the granularity of timers does not matter.

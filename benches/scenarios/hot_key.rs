@@ -33,16 +33,16 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         };
         let runs = field.turns(bench.pace(1), bench.report, slice).await;
         let row = |what: &str| format!("{name}, {what}");
-        let hand_overs = What::more(row("hand-overs"), "/s");
+        let hand_offs = What::more(row("hand-offs"), "/s");
         if body == 0 {
-            bench.each(&hand_overs.goal("ours", AtLeast(1_000_000.0)), &runs, changes_per_second);
+            bench.each(&hand_offs.goal("ours", AtLeast(1_000_000.0)), &runs, changes_per_second);
             // Only the check whether other processes wait, once per hand-off budget.
-            let commands = What::less(row("commands per hand-over"), "").goal("ours", AtMost(0.01));
+            let commands = What::less(row("commands per hand-off"), "").goal("ours", AtMost(0.01));
             bench.each(&commands, &runs, |slices| {
                 last(slices, |(contest, commands)| float(*commands) / float(contest.changes.max(1)))
             });
         } else {
-            bench.each(&What::neither(row("hand-overs"), "/s"), &runs, changes_per_second);
+            bench.each(&What::neither(row("hand-offs"), "/s"), &runs, changes_per_second);
             let ratio = What::more(row("time in which it is in use, to the ceiling"), "x");
             bench.ratio_to("ceiling", &ratio.goal("ours", AtLeast(0.97)), &runs, |slices| {
                 last(slices, |(contest, _)| contest.in_use())

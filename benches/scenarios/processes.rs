@@ -73,9 +73,9 @@ fn rows(bench: &mut Bench<'_>, name: &str, is_empty: bool, is_main: bool, runs: 
         if is_main { what.goal(HAND_OFF, on).goal(NO_HAND_OFF, off) } else { what }
     };
     let speed = |slices: &[Contest]| last(slices, Contest::changes_per_second);
-    let hand_overs = What::more(row("hand-overs"), "/s");
+    let hand_offs = What::more(row("hand-offs"), "/s");
     if is_empty {
-        bench.each(&goals(hand_overs, [AtLeast(500_000.0), AtLeast(10_000.0)]), runs, speed);
+        bench.each(&goals(hand_offs, [AtLeast(500_000.0), AtLeast(10_000.0)]), runs, speed);
         // With a body there are too few hand-offs for a share.
         let share = goals(What::less(row("share of processes, max to min"), "x"), [AtMost(1.2); 2]);
         bench.each(&share, runs, |slices| last(slices, Contest::share_of_processes));
@@ -85,7 +85,7 @@ fn rows(bench: &mut Bench<'_>, name: &str, is_empty: bool, is_main: bool, runs: 
             bench.each(&wait, runs, |slices| last(slices, |contest| contest.wait(percent)));
         }
     } else {
-        bench.each(&What::neither(row("hand-overs"), "/s"), runs, speed);
+        bench.each(&What::neither(row("hand-offs"), "/s"), runs, speed);
         let in_use = |slices: &[Contest]| last(slices, Contest::in_use);
         let ratio = What::more(row("time in which it is in use, to the ceiling"), "x");
         bench.ratio_to("ceiling", &goals(ratio, [AtLeast(0.97), AtLeast(0.95)]), runs, in_use);
@@ -107,6 +107,6 @@ async fn commands(bench: &mut Bench<'_>, name: &str, order: &Order, field: &mut 
     };
     let pace = Pace { rounds: 1, rival_rounds: 1, slices: 1 };
     let runs = field.turns(pace, bench.report, slice).await;
-    let row = What::less(format!("{name}, commands of a hand-over"), "");
+    let row = What::less(format!("{name}, commands of a hand-off"), "");
     bench.each(&row.goal(NO_HAND_OFF, AtMost(5.0)), &runs, |slices| last(slices, |count| *count));
 }

@@ -32,11 +32,11 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
             let bytes = What::less(row("resident bytes of each"), "B").at(count);
             bench.each(&bytes, &runs, |slices| last(slices, |waited: &Waited| waited.bytes));
         }
-        let time = What::less(row("time of a hand-over"), "us").at(count);
+        let time = What::less(row("time of a hand-off"), "us").at(count);
         bench.each(&time, &runs, |slices| last(slices, |waited| waited.micros));
         // Includes the commands of scripts. With one waiter, these are the commands of a hand-off
         // through Redis.
-        let commands = What::less(row("commands of a hand-over"), "").at(count);
+        let commands = What::less(row("commands of a hand-off"), "").at(count);
         let commands = if count > 1 { commands.goal("ours", AtMost(5.0)) } else { commands };
         bench.each(&commands, &runs, |slices| last(slices, |waited| waited.commands));
     }

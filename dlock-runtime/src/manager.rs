@@ -134,7 +134,7 @@ impl LockManager {
             Endpoint::Cluster(seeds) => Redis::of_cluster(seeds, &settings, tokens.process()),
             Endpoint::Quorum(voters) => Redis::of_quorum(voters, &settings, tokens.process()),
             Endpoint::Sentinel(watched) => Redis::of_sentinels(watched, &settings, tokens.process()),
-        }?;
+        };
         let port = Arc::clone(&backend) as Arc<dyn Backend>;
         let engine = Engine::over(port, Clock::Boot, tokens, settings.rules, settings.lease);
         backend.connect().await?;
@@ -252,7 +252,8 @@ impl LockManager {
         }
     }
 
-    /// Checks that this manager can keep records of `what`. `part` names the feature in an error.
+    /// Checks that this manager can keep records of `what` now. `part` names the feature in an
+    /// error.
     ///
     /// # Errors
     ///
@@ -265,7 +266,17 @@ impl LockManager {
         if engine.is_closed() {
             return Err(Error::Shutdown { key: Some(key.clone()) });
         }
-        if !engine.capabilities.store_calls {
+        self.check_store(part, what)
+    }
+
+    /// Checks that the store of this manager can keep records of `what`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] over a quorum.
+    #[cfg(any(feature = "idempotent", feature = "scheduled"))]
+    pub(crate) fn check_store(&self, part: &str, what: &str) -> Result<()> {
+        if !self.engine().capabilities.store_calls {
             let problem =
                 format!("a quorum keeps no records of {what}: use one server, Sentinel, or a cluster");
             return Err(config(part, problem));

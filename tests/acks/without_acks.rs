@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_runtime::LockManager;
 use dlock_tests::Moment;
-use dlock_tests::handover::{allow_namespaces, assert_handed_over_in_each_namespace};
+use dlock_tests::handoff::{allow_namespaces, assert_handed_off_in_each_namespace};
 
 use crate::replica_pair::{LONG, Pair};
 
@@ -51,6 +51,6 @@ async fn waiters_are_woken_in_each_namespace_with_replica_acks() {
     let (ours, theirs) = (ours.expect("it accepts connections"), theirs.expect("it accepts connections"));
 
     for key in ["first", "second"] {
-        assert_handed_over_in_each_namespace(&ours, &theirs, key).await;
+        assert_handed_off_in_each_namespace(&ours, &theirs, key).await;
     }
 }

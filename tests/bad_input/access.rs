@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::{Error, LossCause};
-use dlock_tests::handover::{give_user_of, grant_channel};
+use dlock_tests::handoff::{give_user_of, grant_channel};
 use dlock_tests::resp::{Client, Reply};
 use dlock_tests::{Moment, RedisServer, acl, within};
 

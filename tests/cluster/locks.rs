@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager, LossCause};
-use dlock_tests::handover::{allow_namespaces, assert_handed_over_in_each_namespace};
+use dlock_tests::handoff::{allow_namespaces, assert_handed_off_in_each_namespace};
 use dlock_tests::resp::Reply;
 use dlock_tests::world::{FOREIGN, ids_in, name};
 use dlock_tests::{ClusterFleet, Moment, within};
@@ -39,7 +39,7 @@ async fn waiters_are_woken_in_each_namespace_on_every_master() {
 
     // Four keys in three namespaces cover every master with high probability.
     for number in 0..4 {
-        assert_handed_over_in_each_namespace(&ours, &theirs, &format!("order:{number}")).await;
+        assert_handed_off_in_each_namespace(&ours, &theirs, &format!("order:{number}")).await;
     }
 }
 

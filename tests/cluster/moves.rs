@@ -78,5 +78,5 @@ async fn requests_without_acks_follow_redirects() {
     held.release().await.expect("it is held on the new master");
 
     let next = within(Duration::from_secs(2), "the grant", waiting).await.expect("no panic");
-    next.expect("it was handed over").release().await.expect("it was held");
+    next.expect("it was handed off").release().await.expect("it was held");
 }

@@ -61,7 +61,7 @@ async fn a_shutdown_waits_for_a_task_with_a_handed_off_lock(world: World) {
     let waiter = wait_for(&manager, "order:7");
     let_it_begin().await;
     first.release().await.expect("it was held");
-    let second = waiter.await.expect("the waiter does not panic").expect("it is handed over");
+    let second = waiter.await.expect("the waiter does not panic").expect("it is handed off");
 
     let mut shutdown = pin!(manager.shutdown(LONG));
     assert_eq!((&mut shutdown).now_or_never(), None);

@@ -239,7 +239,7 @@ async fn min_hold_ends_with_a_grant_to_the_waiters(world: World) {
     let value = first.lock("job").min_hold(MAX).run(async |_guard| 7).await;
     let returned = begun.elapsed();
     let granted = async |manager| {
-        let guard: LockGuard = wait_for(manager, "job").await.expect("no panic").expect("it is handed over");
+        let guard: LockGuard = wait_for(manager, "job").await.expect("no panic").expect("it is handed off");
         let granted = begun.elapsed();
         guard.release().await.map(|()| granted)
     };

@@ -72,7 +72,7 @@ async fn the_time_of_consecutive_holds_is_added_up(world: World) {
     world.until_waiting(KEY, 1).await;
     world.let_pass(LONG_HOLD * 2 / 3).await;
     held.release().await.expect("it was held");
-    let held = waiter.await.expect("the waiter does not panic").expect("it is handed over");
+    let held = waiter.await.expect("the waiter does not panic").expect("it is handed off");
     let waiter = wait_for(&first, KEY);
     world.until_waiting(KEY, 1).await;
     world.let_pass(LONG_HOLD * 2 / 3).await;

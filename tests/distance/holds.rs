@@ -71,7 +71,7 @@ async fn loss_of_an_unconfirmed_grant_names_the_grant_lease() {
     let guard = holder.lock("order:7").acquire().await.expect("the lock is free");
     let lock = waiter.lock("order:7").wait(LONG);
     let waiting = tokio::spawn(async move {
-        let guard = lock.acquire().await.expect("it is handed over");
+        let guard = lock.acquire().await.expect("it is handed off");
         (guard.lost().await, guard.check())
     });
     let queued = async {

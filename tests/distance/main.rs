@@ -4,7 +4,7 @@
 //! See also: `round_trips`, which counts them.
 
 mod doctor;
-mod hand_overs;
+mod hand_offs;
 mod holds;
 mod records;
 

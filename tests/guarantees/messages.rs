@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
-use dlock_tests::handover::{MANAGER, grant_channel};
+use dlock_tests::handoff::{MANAGER, grant_channel};
 use dlock_tests::{Moment, RedisServer};
 
 use super::{LONG, manager_of};

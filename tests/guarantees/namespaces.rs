@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
-use dlock_tests::handover::{
-    NAMESPACES, NEVER_POLLS, PROMPT, allow_namespaces, assert_handed_over_in_each_namespace, channels_of,
-    give_user_of, grant_channel, key_in, time_of_handover,
+use dlock_tests::handoff::{
+    NAMESPACES, NEVER_POLLS, PROMPT, allow_namespaces, assert_handed_off_in_each_namespace, channels_of,
+    give_user_of, grant_channel, key_in, time_of_handoff,
 };
 use dlock_tests::resp::Reply;
 use dlock_tests::world::name;
@@ -25,8 +25,8 @@ async fn waiters_are_woken_in_each_namespace() {
     let (ours, theirs) = (manager_with(&server, NEVER_POLLS).await, manager_with(&server, NEVER_POLLS).await);
 
     for round in ["first", "second"] {
-        assert_handed_over_in_each_namespace(&ours, &theirs, round).await;
-        assert_handed_over_in_each_namespace(&theirs, &ours, round).await;
+        assert_handed_off_in_each_namespace(&ours, &theirs, round).await;
+        assert_handed_off_in_each_namespace(&theirs, &ours, round).await;
     }
 }
 
@@ -35,7 +35,7 @@ async fn waiters_are_woken_in_each_namespace_after_a_reconnect() {
     let server = RedisServer::start();
     allow_namespaces(&server);
     let (ours, theirs) = (manager_with(&server, NEVER_POLLS).await, manager_with(&server, NEVER_POLLS).await);
-    assert_handed_over_in_each_namespace(&ours, &theirs, "before").await;
+    assert_handed_off_in_each_namespace(&ours, &theirs, "before").await;
 
     for kind in ["pubsub", "normal"] {
         server.call(&["CLIENT", "KILL", "TYPE", kind]);
@@ -52,7 +52,7 @@ async fn waiters_are_woken_in_each_namespace_after_a_reconnect() {
         };
         within(LONG, "the connections", ready).await;
 
-        assert_handed_over_in_each_namespace(&ours, &theirs, kind).await;
+        assert_handed_off_in_each_namespace(&ours, &theirs, kind).await;
     }
 }
 
@@ -101,7 +101,7 @@ async fn a_namespace_polls_until_its_channel_is_allowed() {
     let polled = within(LONG, "the waiter's lock", waiter).await.expect("no panic").expect("it polls");
     polled.release().await.expect("it was held");
     // The user may use the default namespace, and grants arrive in it.
-    let own = time_of_handover(&ours, &theirs, &key_in("dlock", "order:7")).await;
+    let own = time_of_handoff(&ours, &theirs, &key_in("dlock", "order:7")).await;
     server.call(&["ACL", "SETUSER", acl::USER, "&shop:grant:*"]);
     let subscribed = async {
         while channels_of(&server, "shop").len() < 2 {
@@ -109,7 +109,7 @@ async fn a_namespace_polls_until_its_channel_is_allowed() {
         }
     };
     within(LONG, "the subscriptions", subscribed).await;
-    let allowed = time_of_handover(&ours, &theirs, &key).await;
+    let allowed = time_of_handoff(&ours, &theirs, &key).await;
 
     assert!(own < PROMPT && allowed < PROMPT, "{own:?}, {allowed:?}");
 }
@@ -122,7 +122,7 @@ async fn a_user_of_only_one_namespace_is_woken_in_it() {
     let (ours, theirs) = (LockManager::connect(&url).await, LockManager::connect(&url).await);
     let (ours, theirs) = (ours.expect("allowed"), theirs.expect("allowed"));
 
-    let took = time_of_handover(&ours, &theirs, &key_in("shop", "order:7")).await;
+    let took = time_of_handoff(&ours, &theirs, &key_in("shop", "order:7")).await;
 
     assert!(took < PROMPT, "{took:?}");
 }
@@ -195,7 +195,7 @@ async fn a_grant_over_the_channel_of_another_namespace_is_ignored() {
     let server = RedisServer::start();
     allow_namespaces(&server);
     let (ours, theirs) = (manager_with(&server, NEVER_POLLS).await, manager_with(&server, NEVER_POLLS).await);
-    assert_handed_over_in_each_namespace(&ours, &theirs, "known").await;
+    assert_handed_off_in_each_namespace(&ours, &theirs, "known").await;
     let held = ours.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let waiting = theirs.lock("order:7").lease(LONG).wait(LONG);
     let waiter = tokio::spawn(async move { waiting.acquire().await });

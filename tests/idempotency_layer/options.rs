@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dlock_runtime::LockManager;
 use dlock_runtime::tower::IdempotencyLayer;
+use dlock_tests::QuorumFleet;
 use dlock_tests::world::World;
 use tower::Layer;
 
@@ -15,8 +16,12 @@ const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Returns the message of the panic with which a service with these options does not start.
 async fn refused(configure: impl FnOnce(ShopLayer) -> ShopLayer) -> String {
-    let world = World::in_memory();
-    let manager = LockManager::connect(world.url()).await.expect("the store is reachable");
+    refused_over(World::in_memory().url(), configure).await
+}
+
+/// Like [`refused`], with the store at `url`.
+async fn refused_over(url: &str, configure: impl FnOnce(ShopLayer) -> ShopLayer) -> String {
+    let manager = LockManager::connect(url).await.expect("the store is reachable");
     let layer = IdempotencyLayer::new(manager, user as Scope);
     let service = AssertUnwindSafe(|| drop(configure(layer).layer(())));
     let panic = catch_unwind(service).expect_err("the options are refused");
@@ -36,6 +41,15 @@ async fn a_service_with_options_out_of_bounds_does_not_start() {
     }
     let longer = refused(|layer| layer.ttl(Duration::from_secs(60)).lease(Duration::from_secs(61))).await;
     assert!(longer.contains("`lease` is longer than `ttl`"), "{longer}");
+}
+
+#[tokio::test]
+async fn a_service_over_a_quorum_does_not_start() {
+    let quorum = QuorumFleet::start_young(3);
+
+    let message = refused_over(&quorum.url_with(""), |layer| layer).await;
+
+    assert!(message.contains("a quorum keeps no records of idempotent calls"), "{message}");
 }
 
 #[tokio::test]

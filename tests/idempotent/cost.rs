@@ -6,7 +6,7 @@ use dlock_runtime::{Error, LockManager};
 use dlock_tests::resp::Reply;
 use dlock_tests::{Moment, RedisServer, until, within};
 
-use super::{LONG, Runs, server};
+use super::{LONG, PausedBody, Runs, server};
 
 /// Returns the number of scripts that clients have sent.
 fn scripts(server: &RedisServer) -> u64 {
@@ -36,15 +36,11 @@ async fn a_first_call_costs_two_commands_and_a_replay_one() {
 async fn a_thousand_duplicates_of_a_process_cost_two_commands() {
     let server = server();
     let (one, two) = (manager(&server).await, manager(&server).await);
-    let (entered, leave) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+    let paused = PausedBody::default();
     let call = one.idempotent("k");
-    let first = call.run_attached(async |_| {
-        entered.notify_one();
-        leave.notified().await;
-        Ok::<_, Error>(7)
-    });
+    let first = call.run_attached(async |_| paused.run().await);
     let others = async {
-        entered.notified().await;
+        paused.begun().await;
         let before = scripts(&server);
         let call = two.idempotent("k").wait(LONG);
         let duplicates = (0..1_000).map(|_| {
@@ -53,7 +49,7 @@ async fn a_thousand_duplicates_of_a_process_cost_two_commands() {
         });
         let duplicates: Vec<_> = duplicates.collect();
         until("a duplicate asks", async || scripts(&server) > before).await;
-        leave.notify_one();
+        paused.end();
         for duplicate in duplicates {
             let outcome = within(LONG, "a duplicate", duplicate).await.expect("it does not panic");
             assert_eq!(*outcome.expect("it is replayed").value(), 7);
@@ -72,21 +68,17 @@ async fn a_thousand_waiting_duplicates_check_as_often_as_one() {
     let server = server();
     let two = LockManager::connect(&server.url_with("?grant_lease=300ms")).await.expect("it connects");
     let one = manager(&server).await;
-    let (entered, leave) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+    let paused = PausedBody::default();
     let call = one.idempotent("k");
-    let first = call.run_attached(async |_| {
-        entered.notify_one();
-        leave.notified().await;
-        Ok::<_, Error>(7)
-    });
+    let first = call.run_attached(async |_| paused.run().await);
     let others = async {
-        entered.notified().await;
+        paused.begun().await;
         let (start, before) = (Moment::now(), scripts(&server));
         let call = two.idempotent("k").wait(LONG);
         let calls = (0..1_000).map(|_| call.run(async |_| Ok::<_, Error>(8)));
         let leaves = async {
             until("four checks", async || scripts(&server) - before >= 5).await;
-            leave.notify_one();
+            paused.end();
         };
         let (outcomes, ()) = tokio::join!(futures_util::future::join_all(calls), leaves);
         (outcomes, start.elapsed(), before)
@@ -119,16 +111,12 @@ async fn duplicates_of_a_local_call_cost_nothing() {
 async fn forged_messages_cause_a_bounded_rate_of_questions() {
     let server = server();
     let (one, two) = (manager(&server).await, manager(&server).await);
-    let (entered, leave) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+    let paused = PausedBody::default();
     let call = one.idempotent("k");
-    let first = call.run_attached(async |_| {
-        entered.notify_one();
-        leave.notified().await;
-        Ok::<_, Error>(7)
-    });
+    let first = call.run_attached(async |_| paused.run().await);
     let waiting = two.idempotent("k").wait(LONG);
     let flood = async {
-        entered.notified().await;
+        paused.begun().await;
         let before = scripts(&server);
         until("a duplicate asks", async || scripts(&server) > before).await;
         let Reply::List(channels) = server.call(&["PUBSUB", "CHANNELS", "dlock:grant:*"]) else {
@@ -144,7 +132,7 @@ async fn forged_messages_cause_a_bounded_rate_of_questions() {
             tokio::time::sleep(Duration::from_micros(100)).await;
         }
         let (took, asked) = (start.elapsed(), scripts(&server) - before);
-        leave.notify_one();
+        paused.end();
         (took, asked, messages)
     };
     let (_, again, (took, asked, messages)) =

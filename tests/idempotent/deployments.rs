@@ -1,6 +1,5 @@
 //! Records behind Sentinel, in a cluster, and over a quorum.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
@@ -8,9 +7,8 @@ use dlock_tests::cluster::ClusterFleet;
 use dlock_tests::quorum::QuorumFleet;
 use dlock_tests::sentinel::End;
 use dlock_tests::{RedisServer, SentinelFleet, acl, until, within};
-use tokio::sync::Notify;
 
-use super::{LONG, Runs, crash, failure, server};
+use super::{LONG, PausedBody, Runs, crash, failure, server};
 
 #[tokio::test]
 async fn records_work_in_every_slot_of_a_cluster() {
@@ -38,22 +36,18 @@ async fn connect(url: &str) -> LockManager {
 /// its result, and then a third call.
 async fn assert_shared(url: &str, key: &str, meanwhile: impl AsyncFnOnce()) {
     let (one, two) = (connect(url).await, connect(url).await);
-    let (entered, leave) = (Notify::new(), Notify::new());
+    let paused = PausedBody::default();
     let (call, duplicate) = (one.idempotent(key), two.idempotent(key).wait(LONG / 3));
-    let first = call.run_attached(async |_| {
-        entered.notify_one();
-        leave.notified().await;
-        Ok::<_, Error>(7)
-    });
+    let first = call.run_attached(async |_| paused.run().await);
     let second = async {
-        entered.notified().await;
+        paused.begun().await;
         let body = async |_| Ok::<_, Error>(8);
         let waits = async {
             while call.status().await.ok().flatten().is_none() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             meanwhile().await;
-            leave.notify_one();
+            paused.end();
         };
         tokio::join!(duplicate.run_attached(body), waits).0
     };
@@ -123,19 +117,12 @@ async fn a_fail_over_of_a_cluster_loses_no_record_that_a_replica_has() {
     let [of_done, of_running, of_refused, of_careless] = &runs;
 
     assert_eq!(of_done.run(&one.idempotent(&done)).await.expect("it runs"), (1, false));
-    let (entered, leave) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let paused = PausedBody::default();
     let first = tokio::spawn({
-        let (call, entered, leave) = (one.idempotent(&running), Arc::clone(&entered), Arc::clone(&leave));
-        async move {
-            let body = async move |_| {
-                entered.notify_one();
-                leave.notified().await;
-                Ok::<_, Error>(7)
-            };
-            call.run(body).await
-        }
+        let (call, paused) = (one.idempotent(&running), paused.clone());
+        async move { call.run(async move |_| paused.run().await).await }
     });
-    entered.notified().await;
+    paused.begun().await;
     let unreplicated = async {
         let started = of_refused.run(&one.idempotent(&refused)).await;
         (started, of_careless.run(&without_acks.idempotent(&careless)).await)
@@ -150,7 +137,7 @@ async fn a_fail_over_of_a_cluster_loses_no_record_that_a_replica_has() {
     assert_eq!(replayed.expect("it is replayed"), (1, true));
     let duplicate = of_running.run(&two.idempotent(&running)).await;
     assert!(matches!(duplicate, Err(Error::InProgress { .. })), "{duplicate:?}");
-    leave.notify_one();
+    paused.end();
     let first = within(LONG, "the body", first).await.expect("no panic").expect("it runs");
     assert_eq!((first.into_value(), of_running.count()), (7, 0));
     let again = two.idempotent(&running).wait(LONG / 3);

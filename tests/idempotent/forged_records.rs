@@ -1,15 +1,13 @@
 //! Records that another client has written.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_runtime::idempotent::{OnCrash, OnUnavailable};
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::resp::Reply;
 use dlock_tests::{RedisServer, until, within};
-use tokio::sync::Notify;
 
-use super::{LONG, Runs, crash, server};
+use super::{LONG, PausedBody, Runs, crash, server};
 
 /// Returns the name of the only record.
 fn record_of(server: &RedisServer) -> String {
@@ -190,20 +188,12 @@ async fn a_forged_queue_of_processes_blocks_no_script() {
     let mut slow = Vec::new();
     for _ in 0..3 {
         let call = manager.idempotent("order:7");
-        let [entered, end] = [(); 2].map(|()| Arc::new(Notify::new()));
-        let body = {
-            let (entered, end) = (Arc::clone(&entered), Arc::clone(&end));
-            async move |_| {
-                entered.notify_one();
-                end.notified().await;
-                Ok::<_, Error>(1)
-            }
-        };
+        let paused = PausedBody::default();
         let running = tokio::spawn({
-            let call = call.clone();
-            async move { call.run_attached(body).await }
+            let (call, paused) = (call.clone(), paused.clone());
+            async move { call.run_attached(async move |_| paused.run().await).await }
         });
-        entered.notified().await;
+        paused.begun().await;
         let record = record_of(&server);
         let waiting = tokio::spawn({
             let waiter = call.clone().wait(Duration::from_millis(500));
@@ -217,7 +207,7 @@ async fn a_forged_queue_of_processes_blocks_no_script() {
         server.call(&["SLOWLOG", "RESET"]);
 
         let left = within(LONG, "the second call", waiting).await.expect("no panic");
-        end.notify_one();
+        paused.end();
         let ran = within(LONG, "the first call", running).await.expect("no panic");
 
         slow = slow_scripts(&server);

@@ -70,6 +70,29 @@ impl Runs {
     }
 }
 
+/// A body that begins, and returns 7 once the test lets it end.
+#[derive(Clone, Debug, Default)]
+struct PausedBody(Arc<(Notify, Notify)>);
+
+impl PausedBody {
+    async fn run(&self) -> Result<u32, Error> {
+        let (begun, may_end) = &*self.0;
+        begun.notify_one();
+        may_end.notified().await;
+        Ok(7)
+    }
+
+    /// Waits until the body has begun.
+    async fn begun(&self) {
+        self.0.0.notified().await;
+    }
+
+    /// Lets the body end.
+    fn end(&self) {
+        self.0.1.notify_one();
+    }
+}
+
 /// Leaves a record behind as a crash does: the lease of its attempt is over, and there is no
 /// result.
 async fn crash(call: &Idempotent) {

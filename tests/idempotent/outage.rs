@@ -7,7 +7,7 @@ use dlock_runtime::idempotent::{OnCrash, OnUnavailable};
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::{Proxy, until, within};
 
-use super::{LEASE, LONG, Runs, server};
+use super::{LEASE, LONG, PausedBody, Runs, server};
 
 #[tokio::test]
 async fn a_completion_lands_after_an_outage_longer_than_the_lease() {
@@ -16,18 +16,14 @@ async fn a_completion_lands_after_an_outage_longer_than_the_lease() {
     let cut = LockManager::connect(&proxy.url_with("?response_timeout=200ms")).await.expect("it connects");
     let (other, runs) =
         (LockManager::connect(&server.url_with("")).await.expect("it connects"), Runs::default());
-    let (entered, leave) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+    let paused = PausedBody::default();
     let call = cut.idempotent("k").lease(LEASE);
-    let first = call.run_attached(async |_| {
-        entered.notify_one();
-        leave.notified().await;
-        Ok::<_, Error>(7)
-    });
+    let first = call.run_attached(async |_| paused.run().await);
     let outage = async {
-        entered.notified().await;
+        paused.begun().await;
         proxy.black_hole();
         tokio::time::sleep(2 * LEASE).await;
-        leave.notify_one();
+        paused.end();
     };
     let (first, ()) = within(LONG, "the call", async { tokio::join!(first, outage) }).await;
     assert_eq!(first.expect("the caller gets its value").into_value(), 7);

@@ -1,7 +1,6 @@
 //! The table of semantics, in memory and over Redis.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_runtime::idempotent::{Completion, IdempotencyState, IdempotentRecord, OnCrash};
@@ -9,7 +8,7 @@ use dlock_runtime::{Error, LockManager};
 use dlock_tests::{Proxy, within};
 use tokio::sync::Notify;
 
-use super::{LEASE, LONG, Runs, crash, failure, server, worlds};
+use super::{LEASE, LONG, PausedBody, Runs, crash, failure, server, worlds};
 
 #[tokio::test]
 async fn a_duplicate_gets_the_result_of_the_first_call() {
@@ -27,15 +26,11 @@ async fn a_duplicate_gets_the_result_of_the_first_call() {
 async fn a_duplicate_of_a_running_call_is_rejected_or_waits() {
     for world in worlds() {
         let (one, two, runs) = (world.manager().await, world.manager().await, Runs::default());
-        let (entered, leave) = (Notify::new(), Notify::new());
+        let paused = PausedBody::default();
         let call = one.idempotent("k");
-        let first = call.run_attached(async |_| {
-            entered.notify_one();
-            leave.notified().await;
-            Ok::<_, Error>(7)
-        });
+        let first = call.run_attached(async |_| paused.run().await);
         let others = async {
-            entered.notified().await;
+            paused.begun().await;
             let rejected = runs.run(&two.idempotent("k")).await;
             let Err(Error::InProgress { retry_after: Some(_), .. }) = rejected else {
                 panic!("{rejected:?}")
@@ -46,7 +41,7 @@ async fn a_duplicate_of_a_running_call_is_rejected_or_waits() {
             assert!(matches!(late, Err(Error::InProgress { .. })), "{late:?}");
             let waiting = two.idempotent("k").wait(LONG);
             let waiting = runs.run(&waiting);
-            leave.notify_one();
+            paused.end();
             assert_eq!(within(LONG, "the duplicate", waiting).await.expect("it is replayed"), (7, true));
         };
         let (first, ()) = tokio::join!(first, others);
@@ -99,21 +94,17 @@ async fn another_payload_is_rejected_in_every_state() {
         };
         call("forgotten").run_attached(failing).await.expect_err("it fails");
         let running = call("running");
-        let (entered, leave) = (Notify::new(), Notify::new());
-        let body = running.run_attached(async |_| {
-            entered.notify_one();
-            leave.notified().await;
-            Ok::<_, Error>(1)
-        });
+        let paused = PausedBody::default();
+        let body = running.run_attached(async |_| paused.run().await);
         let check = async {
-            entered.notified().await;
+            paused.begun().await;
             for key in ["completed", "crashed", "not stored", "forgotten", "running"] {
                 for other in [other(key), other_function(key), manager.idempotent(key)] {
                     let reused = other.run(ok).await;
                     assert!(matches!(reused, Err(Error::KeyReused { .. })), "{key}: {reused:?}");
                 }
             }
-            leave.notify_one();
+            paused.end();
         };
         let (ran, ()) = tokio::join!(body, check);
         ran.expect("it runs");
@@ -304,23 +295,19 @@ async fn a_caller_that_hangs_up_does_not_stop_its_body() {
     for world in worlds() {
         let manager = world.manager().await;
         let call = manager.idempotent("k");
-        let (entered, leave) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let (has_entered, may_leave) = (Arc::clone(&entered), Arc::clone(&leave));
-        let mut first = Box::pin(call.run(async move |_| {
-            has_entered.notify_one();
-            may_leave.notified().await;
-            Ok::<_, Error>(1)
-        }));
+        let paused = PausedBody::default();
+        let body = paused.clone();
+        let mut first = Box::pin(call.run(async move |_| body.run().await));
         tokio::select! {
             _ = &mut first => unreachable!("its body waits"),
-            () = entered.notified() => {}
+            () = paused.begun() => {}
         }
         drop(first);
-        leave.notify_one();
+        paused.end();
 
         let again = call.wait(LONG).run(async |_| Ok::<_, Error>(2)).await.expect("it is replayed");
 
-        assert_eq!((*again.value(), again.is_replayed()), (1, true));
+        assert_eq!((*again.value(), again.is_replayed()), (7, true));
     }
 }
 

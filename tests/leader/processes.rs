@@ -117,7 +117,7 @@ async fn a_shutdown_hands_over_within_ten_milliseconds() {
 
     took.sort();
     let median = took[took.len() / 2];
-    println!("leader: {} hand-overs, median {median:?}, max {:?}", took.len(), took[took.len() - 1]);
+    println!("leader: {} hand-offs, median {median:?}, max {:?}", took.len(), took[took.len() - 1]);
     assert!(median < Duration::from_millis(10), "{took:?}");
 }
 
@@ -152,7 +152,7 @@ async fn a_leader_that_gets_sigterm_hands_over_and_ends() {
     }
 
     took.sort();
-    println!("leader: {} hand-overs after SIGTERM, median {:?}", took.len(), took[took.len() / 2]);
+    println!("leader: {} hand-offs after SIGTERM, median {:?}", took.len(), took[took.len() / 2]);
     // The signal, a release, and a message: far below the lease of 10 s.
     assert!(took[took.len() / 2] < Duration::from_millis(100), "{took:?}");
 }

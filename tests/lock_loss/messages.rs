@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockGuard, LockManager, LossCause};
-use dlock_tests::handover::grant_channel;
+use dlock_tests::handoff::grant_channel;
 use dlock_tests::{Moment, Proxy, RedisServer, within};
 
 use super::{Holder, KEY, LEASE, NAME, SOON, assert_loss_is_reported, assert_lost_and_fenced};

@@ -10,7 +10,7 @@ use dlock_tests::resp::Reply;
 use dlock_tests::sentinel::{MASTER, start_sentinel};
 use dlock_tests::{Proxy, RedisServer, within};
 
-use super::slow_network::hand_over;
+use super::slow_network::hand_off;
 use super::wire::{ROUND_TRIP, STEADY, Wire, assert_takes, cost, time};
 use super::{LONG, call, hold, release};
 
@@ -159,7 +159,7 @@ async fn assert_grants_are_confirmed_first(wire: &Wire, url: &str) {
     let alone = wire.cost(call(&manager, "order:7")).await;
     let hands_over = wire
         .cost(async {
-            hand_over(wire, [&manager, &other]).await;
+            hand_off(wire, [&manager, &other]).await;
         })
         .await;
 
@@ -168,7 +168,7 @@ async fn assert_grants_are_confirmed_first(wire: &Wire, url: &str) {
     assert_eq!(hands_over.sent, "4 EVALSHA, 2 SET");
     wire.proxy.round_trip(ROUND_TRIP);
     assert_takes(2, "a call", async || time(call(&manager, "order:7")).await).await;
-    assert_takes(2, "a hand-off", async || hand_over(wire, [&manager, &other]).await).await;
+    assert_takes(2, "a hand-off", async || hand_off(wire, [&manager, &other]).await).await;
 }
 
 #[tokio::test]

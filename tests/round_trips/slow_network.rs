@@ -118,7 +118,7 @@ async fn a_grant_to_another_process_takes_one_round_trip() {
     let other = wire.manager().await;
 
     // Half of the round trip is for the release, and half for the message.
-    assert_takes(1, "a hand-off", async || hand_over(&wire, [&manager, &other]).await).await;
+    assert_takes(1, "a hand-off", async || hand_off(&wire, [&manager, &other]).await).await;
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn all_tasks_of_a_granted_process_hold_after_one_round_trip() {
 }
 
 /// Returns the time from the release in one manager to the hold in another.
-pub(crate) async fn hand_over(wire: &Wire, [holder, other]: [&LockManager; 2]) -> Duration {
+pub(crate) async fn hand_off(wire: &Wire, [holder, other]: [&LockManager; 2]) -> Duration {
     let guard = hold(holder, "order:7").await;
     let next = async {
         let held = hold(other, "order:7").await;

@@ -1,7 +1,7 @@
 //! Failovers while locks are in use.
 
 use dlock_runtime::LockManager;
-use dlock_tests::handover::{NEVER_POLLS, allow_namespaces, assert_handed_over_in_each_namespace};
+use dlock_tests::handoff::{NEVER_POLLS, allow_namespaces, assert_handed_off_in_each_namespace};
 use dlock_tests::judge::{self, FailOver};
 use dlock_tests::resp::Reply;
 use dlock_tests::sentinel::{End, Switch, role};
@@ -100,7 +100,7 @@ async fn waiters_are_woken_in_each_namespace_after_a_fail_over() {
         LockManager::connect(&fleet.url_with(NEVER_POLLS)).await.expect("it accepts connections"),
         LockManager::connect(&fleet.url_with(NEVER_POLLS)).await.expect("it accepts connections"),
     );
-    assert_handed_over_in_each_namespace(&ours, &theirs, "before").await;
+    assert_handed_off_in_each_namespace(&ours, &theirs, "before").await;
 
     fleet.break_master(End::Kill);
     fleet.switched().await;
@@ -110,5 +110,5 @@ async fn waiters_are_woken_in_each_namespace_after_a_fail_over() {
         }
     }
 
-    assert_handed_over_in_each_namespace(&ours, &theirs, "after").await;
+    assert_handed_off_in_each_namespace(&ours, &theirs, "after").await;
 }

@@ -19,7 +19,7 @@
 //! | [`history`] | the events that processes and tasks record, one JSON line per event |
 //! | [`stalls`] | the times at which this process was not scheduled, recorded in its history |
 //! | [`judges`] | the invariants of every history |
-//! | [`handover`] | the time from a release to the grant to a waiter, in each namespace |
+//! | [`handoff`] | the time from a release to the grant to a waiter, in each namespace |
 //! | [`guarded`] | a resource that keeps the highest fencing token |
 //! | [`dice`] | random numbers that are reproducible with a seed |
 //! | [`proxy`] | a network in front of a server that loses, holds, delays, and cuts on demand |
@@ -48,7 +48,7 @@ pub mod dice;
 pub mod filter;
 pub mod fleet;
 pub mod guarded;
-pub mod handover;
+pub mod handoff;
 pub mod history;
 pub mod hostile;
 pub mod io_thread;

@@ -240,14 +240,30 @@ fn undo(engine: &Arc<Engine>, record: &Name, operation: Arc<dyn StoreOperation>,
     });
 }
 
-/// Checks that the manager can keep records.
+/// Checks that the manager can keep records now.
 ///
 /// # Errors
 ///
 /// As [`LockManager::check_records`].
 pub(super) fn check_manager(manager: &LockManager, key: &LockKey) -> Result<()> {
-    manager.check_records(key, "idempotent", "idempotent calls")
+    manager.check_records(key, PART, RECORDS)
 }
+
+/// Checks that the store of the manager can keep records.
+///
+/// # Errors
+///
+/// [`Error::Config`](crate::Error::Config) over a quorum.
+#[cfg(feature = "tower")]
+pub(crate) fn check_store(manager: &LockManager) -> Result<()> {
+    manager.check_store(PART, RECORDS)
+}
+
+/// This feature, as an error names it.
+const PART: &str = "idempotent";
+
+/// The records of this feature, as an error names them.
+const RECORDS: &str = "idempotent calls";
 
 /// Returns the name of a record, which no lock's key has.
 pub(crate) fn record_name(key: &LockKey) -> Name {

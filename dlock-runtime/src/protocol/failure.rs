@@ -33,6 +33,7 @@ pub(crate) enum FailureKind {
     /// Permanent: no permission, or an unknown command.
     Lasting,
     /// Permanent: one end rejects the other's certificate, or does not speak TLS.
+    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "used by the feature"))]
     Untrusted,
     /// The key holds something that is not a lock of this kind.
     WrongKind,

@@ -118,8 +118,8 @@ pub(crate) async fn check_certificates(target: &ConnectSpec) -> Result<()> {
 
 impl Redis {
     /// Creates the backend of one server.
-    pub(crate) fn of_server(server: NodeSpec, settings: &Settings, process: ProcessId) -> Result<Arc<Self>> {
-        let route = ConnectTarget::new(server, settings)?;
+    pub(crate) fn of_server(server: NodeSpec, settings: &Settings, process: ProcessId) -> Arc<Self> {
+        let route = ConnectTarget::new(server, settings);
         Self::of_one(Discovery::Fixed(Arc::new(route)), settings, process)
     }
 
@@ -128,46 +128,38 @@ impl Redis {
         watched: SentinelEndpoint,
         settings: &Settings,
         process: ProcessId,
-    ) -> Result<Arc<Self>> {
-        let sentinels = Sentinels::new(watched, settings)?;
+    ) -> Arc<Self> {
+        let sentinels = Sentinels::new(watched, settings);
         Self::of_one(Discovery::Sentinel(Box::new(sentinels)), settings, process)
     }
 
     /// Creates the backend of the primaries of a cluster.
-    pub(crate) fn of_cluster(
-        seeds: ClusterEndpoint,
-        settings: &Settings,
-        process: ProcessId,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn of_cluster(seeds: ClusterEndpoint, settings: &Settings, process: ProcessId) -> Arc<Self> {
         let shown = format!("the cluster of {seeds}");
         let capabilities = capabilities_of(encoding::of_settings(settings, true), true);
         Self::new(shown, settings, capabilities, |sink| {
-            Ok(Topology::Cluster(Cluster::new(seeds, settings, sink, process)?))
+            Topology::Cluster(Cluster::new(seeds, settings, sink, process))
         })
     }
 
     /// Creates the backend of the servers of a quorum.
-    pub(crate) fn of_quorum(
-        voters: QuorumEndpoint,
-        settings: &Settings,
-        process: ProcessId,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn of_quorum(voters: QuorumEndpoint, settings: &Settings, process: ProcessId) -> Arc<Self> {
         let shown = format!("the quorum of {voters}");
         let capabilities = Capabilities { store_calls: false, ..capabilities_of(&PlainEncoding, true) };
         Self::new(shown, settings, capabilities, |sink| {
-            Ok(Topology::Quorum(Quorum::new(voters, settings, sink, process)?))
+            Topology::Quorum(Quorum::new(voters, settings, sink, process))
         })
     }
 
     /// Creates the backend of the server that `discovery` finds.
-    fn of_one(discovery: Discovery, settings: &Settings, process: ProcessId) -> Result<Arc<Self>> {
+    fn of_one(discovery: Discovery, settings: &Settings, process: ProcessId) -> Arc<Self> {
         let shown = discovery.to_string();
         let moves = !matches!(discovery, Discovery::Fixed(_));
         let capabilities = capabilities_of(encoding::of_settings(settings, false), moves);
         Self::new(shown, settings, capabilities, |sink| {
             let (shared, events) = (Arc::clone(&sink.shared), sink.events.clone());
             let node = Node::new(discovery, shared, events, Arc::new(sink), process, settings);
-            Ok(Topology::One(Arc::new(node)))
+            Topology::One(Arc::new(node))
         })
     }
 
@@ -176,13 +168,13 @@ impl Redis {
         shown: String,
         settings: &Settings,
         capabilities: Capabilities,
-        topology: impl FnOnce(EngineSink) -> Result<Topology>,
-    ) -> Result<Arc<Self>> {
+        topology: impl FnOnce(EngineSink) -> Topology,
+    ) -> Arc<Self> {
         let (shared, events) = (Arc::new(CommandQueue::new(&settings.namespace)), EventReceiver::default());
-        let topology = topology(EngineSink { shared: Arc::clone(&shared), events: events.clone() })?;
+        let topology = topology(EngineSink { shared: Arc::clone(&shared), events: events.clone() });
         let response_timeout = settings.rules.response_timeout;
         let driver = Driver::new(Arc::clone(&shared), events.clone(), topology, response_timeout);
-        Ok(Arc::new(Self { shared, driver, events, capabilities, shown, lazy: settings.lazy }))
+        Arc::new(Self { shared, driver, events, capabilities, shown, lazy: settings.lazy })
     }
 
     /// Starts the driver, and waits for its first connection, unless the settings are `lazy`.

@@ -159,10 +159,10 @@ impl Runtimes {
     /// ended.
     pub(super) fn spawn_on_callers(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let Some(callers) = self.callers() else { return };
-        let mut end = EndDetector { runtimes: Arc::clone(self), is_finished: false };
+        let mut end = EndDetector(Some(Arc::clone(self)));
         callers.spawn(in_one_process(async move {
             task.await;
-            end.finish();
+            end.0.take();
         }));
     }
 
@@ -233,22 +233,13 @@ fn move_all(connections: &[Weak<dyn Movable>], runtime: &Handle, is_own: bool) {
     }
 }
 
-/// Notices that a task on the callers' runtime is dropped before its end.
-struct EndDetector {
-    runtimes: Arc<Runtimes>,
-    is_finished: bool,
-}
-
-impl EndDetector {
-    fn finish(&mut self) {
-        self.is_finished = true;
-    }
-}
+/// Notices that a task on the callers' runtime is dropped before its end, which sets it to `None`.
+struct EndDetector(Option<Arc<Runtimes>>);
 
 impl Drop for EndDetector {
     fn drop(&mut self) {
-        if !self.is_finished {
-            self.runtimes.on_callers_ended();
+        if let Some(runtimes) = self.0.take() {
+            runtimes.on_callers_ended();
         }
     }
 }

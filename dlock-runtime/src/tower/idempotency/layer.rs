@@ -9,7 +9,7 @@ use http::{HeaderName, Method, StatusCode, response};
 use tower_layer::Layer;
 
 use super::{IdempotencyService, RequestFingerprint, RequestScope, stored_response};
-use crate::idempotent::{Idempotent, OnCrash, OnUnavailable, check_times, checked_ttl};
+use crate::idempotent::{Idempotent, OnCrash, OnUnavailable, check_store, check_times, checked_ttl};
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::checked_lease;
@@ -76,7 +76,8 @@ use crate::tower::accept;
 /// # Panics
 ///
 /// An option out of its bounds is a panic when the service is built: of the method that sets the
-/// option, or of [`Layer::layer`] if two options contradict each other.
+/// option, or of [`Layer::layer`] if two options contradict each other or the manager's store is a
+/// quorum.
 ///
 /// # Cancel safety
 ///
@@ -324,10 +325,12 @@ impl<S, F> Layer<S> for IdempotencyLayer<F> {
     ///
     /// # Panics
     ///
-    /// Panics if the lease is longer than the `ttl`: each request would fail.
+    /// Panics if the lease is longer than the `ttl`, or the manager's store is a quorum: each
+    /// request would fail.
     #[track_caller]
     fn layer(&self, inner: S) -> Self::Service {
         let IdempotencySettings { manager, ttl, lease, .. } = &*self.settings;
+        accept(check_store(manager));
         accept(check_times(*ttl, *lease, manager.engine().lease));
         IdempotencyService::new(inner, Arc::clone(&self.settings))
     }

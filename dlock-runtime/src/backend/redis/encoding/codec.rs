@@ -133,7 +133,9 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
         ) => None,
         (_, Value::Int(0)) => Some(Reply::NotOwner),
         (Command::Yield { .. }, Value::Int(2)) => Some(Reply::Yielded),
-        (Command::Fence | Command::RaiseFence { .. }, Value::BulkString(text)) => fenced(text, LAST_FENCE),
+        (Command::Fence | Command::RaiseFence { .. }, Value::BulkString(text)) => {
+            fence(text, LAST_FENCE).map(Reply::Fenced)
+        }
         (Command::Fence | Command::RaiseFence { .. }, Value::Int(-1)) => {
             Some(no_fence(&counter(&request.key), LAST_FENCE, server))
         }
@@ -160,10 +162,10 @@ pub(crate) fn no_answer(server: &Redacted) -> Reply {
     Reply::Unknown(Failure::new(FailureKind::Passing, reason))
 }
 
-/// Parses a fencing token. Returns `None` if it is above `last`.
-pub(crate) fn fenced(text: &[u8], last: u64) -> Option<Reply> {
-    let token = std::str::from_utf8(text).ok()?.parse().ok()?;
-    (token <= last).then_some(Reply::Fenced(token))
+/// Parses a fencing token, or the counter of them. Returns `None` if it is not a number up to
+/// `last`.
+pub(crate) fn fence(text: &[u8], last: u64) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok().filter(|fence| *fence <= last)
 }
 
 /// Returns the result if `counter` has no next number up to `last`.
@@ -184,16 +186,7 @@ fn record_info(seen: &[Value]) -> Option<RecordInfo> {
     };
     let holder = std::str::from_utf8(holder).ok().and_then(Token::parse).map(Token::process);
     let waiters = usize::try_from(*waiters).ok()?;
-    Some(RecordInfo { holder, waiters, ttl: time_to_live(*ttl), fence: last_fence(fence, LAST_FENCE) })
-}
-
-/// Parses the counter of fencing tokens. Returns `None` if there is none, or it is not a token up
-/// to `last`.
-pub(crate) fn last_fence(text: &[u8], last: u64) -> Option<u64> {
-    match fenced(text, last)? {
-        Reply::Fenced(fence) => Some(fence),
-        _ => None,
-    }
+    Some(RecordInfo { holder, waiters, ttl: time_to_live(*ttl), fence: self::fence(fence, LAST_FENCE) })
 }
 
 /// Returns the name of a lock's fencing counter. No lock has this name, because lock names do not

@@ -139,10 +139,6 @@ impl InvalidationTracker {
         lock(&self.state).forget(key);
         Some(key)
     }
-
-    fn should_report(&self) -> bool {
-        !self.has_reported.swap(true, Ordering::AcqRel)
-    }
 }
 
 impl TrackerState {
@@ -185,15 +181,15 @@ impl Node {
             let since = Instant::now();
             match target.open_for_tracking().await {
                 Ok((untimed, mut pushes)) => {
-                    let timed = target.timed(&untimed);
-                    self.tracking.open(TrackingConnection { timed, untimed, epoch: self.next_epoch() });
+                    let (timed, epoch) = (target.timed(&untimed), self.shared.next_epoch());
+                    self.tracking.open(TrackingConnection { timed, untimed, epoch });
                     self.on_invalidations_missed();
                     self.receive_invalidations(&mut pushes).await;
                     self.tracking.close();
                     has_worked = true;
                 }
                 Err(failure) => {
-                    if self.tracking.should_report() {
+                    if !self.tracking.has_reported.swap(true, Ordering::AcqRel) {
                         telemetry::not_tracking(&failure.reason);
                     }
                     failures += 1;

@@ -254,11 +254,6 @@ impl Node {
         }
     }
 
-    /// Returns the epoch of a new connection.
-    pub(crate) fn next_epoch(&self) -> u64 {
-        self.shared.next_epoch()
-    }
-
     /// Sends a query over the connection for commands. All requests that were sent before are
     /// answered before it.
     pub(crate) async fn ask(&self, question: &Pipeline) -> Result<Vec<Value>, Failure> {

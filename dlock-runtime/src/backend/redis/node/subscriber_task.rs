@@ -36,7 +36,10 @@ impl Node {
         loop {
             let since = Instant::now();
             if let Some(subscriber) = subscriber.take() {
-                let shards = self.connect_for_shards(connection).await;
+                let shards = match self.encoding().publish() {
+                    Publish::Publish => None, // no release is published by sharded pub/sub
+                    _ => connection.target.open_for_shards().await.ok(),
+                };
                 self.begin_subscriptions(&subscriber);
                 self.listening.store(true, Ordering::Release);
                 let shard = shards.as_ref().map(ShardSubscriber::sink);
@@ -128,14 +131,6 @@ impl Node {
                 added.await;
             }
         }
-    }
-
-    /// Connects for sharded pub/sub, if releases are published by it.
-    async fn connect_for_shards(&self, connection: &NodeConnection) -> Option<ShardSubscriber> {
-        if self.encoding().publish() == Publish::Publish {
-            return None;
-        }
-        connection.target.open_for_shards().await.ok()
     }
 
     /// Receives messages of sharded pub/sub until the connection ends. Without one, waits for the

@@ -86,7 +86,7 @@ impl Node {
                     let moved = last_address.replace(address.clone()).is_some_and(|last| last != address);
                     let failure = self.serve(&connection, moved).await;
                     self.on_connection_lost(&connection);
-                    may_repeat = self.is_reconnecting();
+                    may_repeat = matches!(*lock(&self.state), NodeState::Reconnecting(_));
                     telemetry::disconnected(&failure.reason);
                     (worked, unproven) = if connection.is_proven() {
                         (PROVEN, 0)
@@ -222,11 +222,6 @@ impl Node {
         }
         self.waiting_changed.notify_one();
         self.answers.disconnected();
-    }
-
-    /// Returns `true` if requests wait for the attempts to replace a lost connection.
-    fn is_reconnecting(&self) -> bool {
-        matches!(*lock(&self.state), NodeState::Reconnecting(_))
     }
 
     /// Completes the requests in flight and rejects the waiting ones, with `failure`.

@@ -49,7 +49,7 @@ impl TestNode {
         settings.rules.tracking = false;
         settings.rules.response_timeout = response_timeout;
         let at = NodeSpec { host: "127.0.0.1".to_owned(), port: server.port, ..NodeSpec::default() };
-        let target = Arc::new(ConnectTarget::new(at, &settings).expect("the address is one"));
+        let target = Arc::new(ConnectTarget::new(at, &settings));
         let shared = Arc::new(CommandQueue::default());
         let recorded = Arc::new(RecordedReplies::default());
         let node = Arc::new(Node::new(

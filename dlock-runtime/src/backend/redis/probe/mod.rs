@@ -40,8 +40,7 @@ pub(crate) async fn examine(
 ) -> Result<Facts> {
     let usage = CommandCheck::new(topology, &settings);
     let terms = terms(&settings, topology, &usage);
-    let routes = servers.into_iter().map(|server| ConnectTarget::new(server, &settings));
-    let routes = routes.collect::<Result<Vec<_>>>()?;
+    let routes: Vec<_> = servers.into_iter().map(|server| ConnectTarget::new(server, &settings)).collect();
     let ask = async move {
         let timeout = ProbeTimeout::new(LIMIT);
         join_all(routes.iter().map(|route| server::ask(route, Part::Master, &usage, timeout))).await
@@ -55,15 +54,15 @@ pub(crate) async fn examine_by_sentinels(watched: SentinelEndpoint, settings: Se
     let usage = CommandCheck::new(Deployment::Sentinels, &settings);
     let terms = terms(&settings, Deployment::Sentinels, &usage);
     let entry = watched.master.clone();
-    let sentinels = Sentinels::new(watched, &settings)?;
+    let sentinels = Sentinels::new(watched, &settings);
     let ask = async move {
         // A sentinel that does not reply must leave time for the servers.
         let found = sentinels.examine(ProbeTimeout::new(TO_FIND_THEM)).await;
         let timeout = ProbeTimeout::new(ONCE_FOUND);
         let primaries = found.master.into_iter().map(|at| (at, Part::Master));
         let replicas = found.replicas.into_iter().map(|at| (at, Part::Replica));
-        let routes = primaries.chain(replicas).filter_map(|((host, port), part)| {
-            Some((ConnectTarget::new(NodeSpec { host, port, ..entry.clone() }, &settings).ok()?, part))
+        let routes = primaries.chain(replicas).map(|(Address { host, port }, part)| {
+            (ConnectTarget::new(NodeSpec { host, port, ..entry.clone() }, &settings), part)
         });
         let routes: Vec<_> = routes.collect();
         let asked = routes.iter().map(|(route, part)| server::ask(route, *part, &usage, timeout));
@@ -78,16 +77,15 @@ pub(crate) async fn examine_cluster(seeds: ClusterEndpoint, settings: Settings) 
     let usage = CommandCheck::new(Deployment::Cluster, &settings);
     let terms = terms(&settings, Deployment::Cluster, &usage);
     let ClusterEndpoint { servers, access } = seeds;
-    let named = servers.into_iter().map(|server| ConnectTarget::new(server, &settings));
-    let named = named.collect::<Result<Vec<_>>>()?;
+    let named: Vec<_> = servers.into_iter().map(|server| ConnectTarget::new(server, &settings)).collect();
     let ask = async move {
         let found = cluster::probe::look(&named, &usage.key, ProbeTimeout::new(TO_FIND_THEM)).await;
         let timeout = ProbeTimeout::new(ONCE_FOUND);
         let primaries = found.primaries.into_iter().map(|(at, key)| (at, Part::Master, key));
         let replicas = found.replicas.into_iter().map(|at| (at, Part::Replica, String::new()));
-        let routes = primaries.chain(replicas).filter_map(|(Address { host, port }, part, key)| {
-            let route = ConnectTarget::new(NodeSpec { host, port, ..access.clone() }, &settings).ok()?;
-            Some((route, part, CommandCheck::new(Deployment::Cluster, &settings).on(key)))
+        let routes = primaries.chain(replicas).map(|(Address { host, port }, part, key)| {
+            let route = ConnectTarget::new(NodeSpec { host, port, ..access.clone() }, &settings);
+            (route, part, CommandCheck::new(Deployment::Cluster, &settings).on(key))
         });
         let routes: Vec<_> = routes.collect();
         let asked = routes.iter().map(|(route, part, usage)| server::ask(route, *part, usage, timeout));

@@ -77,7 +77,7 @@ impl ConnectTarget {
                 drop((timed, untimed, driver));
                 let opened = self.connect_without_loading(runtimes).await?;
                 if self.fallbacks.closed_on_script_load.swap(true, Ordering::Relaxed) {
-                    self.mark_lacking_script_load(CLOSED);
+                    self.mark_lacking(&self.fallbacks.lacks_script_load, "SCRIPT LOAD", CLOSED);
                 }
                 return Ok(opened);
             }
@@ -88,7 +88,7 @@ impl ConnectTarget {
         if let Some(refusal) = answers.iter().find(|answer| error_kind::is_forbidden(answer)) {
             let replies = timed.send_packed_commands(&self.eval(), 0, 1).await;
             self.check_eval(&mut timed, replies).await?;
-            self.mark_lacking_script_load(&self.error_text(refusal));
+            self.mark_lacking(&self.fallbacks.lacks_script_load, "SCRIPT LOAD", &self.error_text(refusal));
             return Ok(NewConnection { timed, untimed, scripts: None, driver });
         }
         let mut hashes = Vec::new();
@@ -140,7 +140,8 @@ impl ConnectTarget {
                 if let Some(refusal @ Value::ServerError(_)) = replies.pop()
                     && !error_kind::is_out_of_service(&refusal)
                 {
-                    self.mark_lacking_client_setname(&self.error_text(&refusal));
+                    let reason = self.error_text(&refusal);
+                    self.mark_lacking(&self.fallbacks.lacks_client_setname, "CLIENT SETNAME", &reason);
                 }
                 return Ok((opened, Ok(replies)));
             }
@@ -155,7 +156,7 @@ impl ConnectTarget {
             && evidence == Evidence::Counts
             && self.fallbacks.closed_on_client_setname.swap(true, Ordering::Relaxed)
         {
-            self.mark_lacking_client_setname(CLOSED);
+            self.mark_lacking(&self.fallbacks.lacks_client_setname, "CLIENT SETNAME", CLOSED);
         }
         Ok((opened, replies))
     }
@@ -190,10 +191,8 @@ impl ConnectTarget {
             Ok(refusal) if error_kind::is_forbidden(&refusal) => {
                 Err(self.eval_failure(&refusal, connection).await)
             }
-            Ok(Value::ServerError(error))
-                if error_kind::is_out_of_service(&Value::ServerError(error.clone())) =>
-            {
-                Err(self.failure(error.into()))
+            Ok(refusal) if error_kind::is_out_of_service(&refusal) => {
+                refusal.extract_error().map(drop).map_err(|error| self.failure(error))
             }
             Ok(_) => Ok(()),
             // Without any reply, the port rather than the command is wrong: the failure suggests
@@ -254,20 +253,15 @@ impl ConnectTarget {
     /// that command was the reason.
     fn on_first_reply(&self, sets_info: bool) {
         let had_answered = self.has_answered.swap(true, Ordering::Relaxed);
-        if sets_info && !had_answered && !self.fallbacks.lacks_client_setinfo.swap(true, Ordering::Relaxed) {
-            telemetry::command_unsupported(&self.shown, "CLIENT SETINFO", &CLOSED);
+        if sets_info && !had_answered {
+            self.mark_lacking(&self.fallbacks.lacks_client_setinfo, "CLIENT SETINFO", CLOSED);
         }
     }
 
-    fn mark_lacking_client_setname(&self, reason: &str) {
-        if !self.fallbacks.lacks_client_setname.swap(true, Ordering::Relaxed) {
-            telemetry::command_unsupported(&self.shown, "CLIENT SETNAME", &reason);
-        }
-    }
-
-    fn mark_lacking_script_load(&self, reason: &str) {
-        if !self.fallbacks.lacks_script_load.swap(true, Ordering::Relaxed) {
-            telemetry::command_unsupported(&self.shown, "SCRIPT LOAD", &reason);
+    /// Sets the flag of a command that the server lacks, and reports the first time.
+    fn mark_lacking(&self, is_lacking: &AtomicBool, command: &str, reason: &str) {
+        if !is_lacking.swap(true, Ordering::Relaxed) {
+            telemetry::command_unsupported(&self.shown, command, &reason);
         }
     }
 

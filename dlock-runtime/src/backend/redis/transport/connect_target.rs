@@ -4,11 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::io::tcp::TcpSettings;
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Pipeline, ProtocolVersion,
-    RedisConnectionInfo, RedisError, Value,
-};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, ProtocolVersion, RedisConnectionInfo, Value};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::backend::redis::runtimes::Runtimes;
@@ -23,11 +19,12 @@ use crate::backend::redis::transport::sharded_subscriber::ShardSubscriber;
 use crate::backend::redis::transport::stream::{self, Dialer};
 #[cfg(feature = "tls")]
 use crate::backend::redis::transport::tls::TlsConnector;
+use crate::config::Settings;
 use crate::config::node_spec::NodeSpec;
-use crate::config::{Settings, config};
 use crate::credentials::CredentialsProvider;
-use crate::error::Error;
-use crate::protocol::failure::{Failure, FailureKind};
+use crate::protocol::failure::Failure;
+#[cfg(feature = "tls")]
+use crate::protocol::failure::FailureKind;
 
 /// A server, and how to connect to it.
 #[derive(Debug)]
@@ -54,13 +51,8 @@ pub(crate) struct ConnectTarget {
 }
 
 impl ConnectTarget {
-    /// Creates a target.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the client library rejects the address.
-    pub(crate) fn new(server: NodeSpec, settings: &Settings) -> Result<Self, Error> {
-        let target = Self {
+    pub(crate) fn new(server: NodeSpec, settings: &Settings) -> Self {
+        Self {
             #[cfg(feature = "tls")]
             certificates: settings.certificates.clone(),
             credentials: settings.credentials.clone(),
@@ -78,9 +70,7 @@ impl ConnectTarget {
             ),
             fallbacks: CommandFallbacks::default(),
             server,
-        };
-        target.client(RedisConnectionInfo::default())?;
-        Ok(target)
+        }
     }
 
     /// Returns the address of the server.
@@ -176,11 +166,11 @@ impl ConnectTarget {
 
     /// Opens a connection with `open`, a second time without `CLIENT SETINFO` if the server closes
     /// the first one on that command.
-    pub(super) async fn open_with<T, F>(
-        &self,
+    pub(super) async fn open_with<'a, T, F>(
+        &'a self,
         protocol: ProtocolVersion,
         content: Content,
-        open: impl Fn(Dialer) -> F,
+        open: impl Fn(Dialer<'a>) -> F,
     ) -> Result<T, Failure>
     where
         F: Future<Output = redis::RedisResult<T>>,
@@ -214,7 +204,7 @@ impl ConnectTarget {
         protocol: ProtocolVersion,
         content: Content,
         sets_info: bool,
-    ) -> Result<Dialer, Failure> {
+    ) -> Result<Dialer<'_>, Failure> {
         let (username, password) = match &self.credentials {
             Some(source) => {
                 let credentials = source.ask(self.connect_timeout).await;
@@ -235,14 +225,11 @@ impl ConnectTarget {
             self.shown.hide(&password);
             access = access.set_password(password);
         }
-        let unusable = |error: Error| {
-            let reason = format!("no connection to redis at {}: {error}", self.shown);
-            Failure::new(FailureKind::Untrusted, reason)
-        };
         Ok(Dialer {
-            client: self.client(access).map_err(unusable)?,
+            server: &self.server,
+            access,
             #[cfg(feature = "tls")]
-            tls: self.tls_connector().await.map_err(unusable)?,
+            tls: self.tls_connector().await?,
             inbound: Inbound::new(&self.shown, content),
             relocation: Arc::<Relocation>::default(),
         })
@@ -250,29 +237,19 @@ impl ConnectTarget {
 
     /// Reads the certificates. Returns `None` if the connection does not use TLS.
     #[cfg(feature = "tls")]
-    async fn tls_connector(&self) -> Result<Option<TlsConnector>, Error> {
+    async fn tls_connector(&self) -> Result<Option<TlsConnector>, Failure> {
         if !self.server.tls {
             return Ok(None);
         }
-        TlsConnector::new(&self.server, &self.certificates, self.connect_timeout).await.map(Some)
-    }
-
-    fn client(&self, access: RedisConnectionInfo) -> Result<redis::Client, Error> {
-        let NodeSpec { host, port, .. } = &self.server;
-        let address = match &self.server.socket {
-            Some(path) => ConnectionAddr::Unix(path.clone()),
-            None => ConnectionAddr::Tcp(host.clone(), *port),
-        };
-        let unusable = |error: RedisError| config("url", self.shown.clean(&error.to_string()));
-        let info = address.into_connection_info().map_err(unusable)?;
-        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(stream::keepalive());
-        let info = info.set_redis_settings(access).set_tcp_settings(tcp);
-        redis::Client::open(info).map_err(unusable)
+        let connector = TlsConnector::new(&self.server, &self.certificates, self.connect_timeout).await;
+        connector.map(Some).map_err(|error| {
+            let reason = format!("no connection to redis at {}: {error}", self.shown);
+            Failure::new(FailureKind::Untrusted, reason)
+        })
     }
 
     fn timeouts(&self) -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout))
             .set_pipeline_buffer_size(UNBOUNDED)
     }

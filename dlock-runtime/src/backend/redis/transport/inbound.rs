@@ -117,6 +117,20 @@ impl Inbound {
         lock(&self.received).first.clone()
     }
 
+    /// Returns a function that keeps the first of the bytes that it is called with, before their
+    /// decryption: they may not be TLS.
+    #[cfg(feature = "tls")]
+    pub(super) fn keep_before_tls(self: Arc<Self>) -> impl FnMut(&[u8]) + Send {
+        let mut left = FIRST;
+        move |bytes| {
+            if left > 0 {
+                let kept = bytes.iter().take(left);
+                left -= kept.len();
+                lock(&self.received).before_tls.extend(kept);
+            }
+        }
+    }
+
     /// Returns the first bytes before decryption; none without TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn bytes_before_tls(&self) -> Vec<u8> {
@@ -312,19 +326,23 @@ impl<S: AsyncRead + Unpin> InboundStream<S> {
         Poll::Ready(None)
     }
 
-    /// Returns the result of a write. If it fails, first reads the bytes that were sent before.
-    fn poll_written<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        match written {
-            Poll::Ready(Err(error)) if !matches!(self.ended, StreamEnd::Unwritten(_)) => {
-                if !is_hung_up(&error) {
+    /// Writes with `write`. If that fails, first reads the bytes that were sent before.
+    fn poll_with<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if !matches!(self.ended, StreamEnd::Unwritten(_)) {
+            match write(Pin::new(&mut self.stream), cx) {
+                Poll::Ready(Err(error)) if is_hung_up(&error) => self.ended = StreamEnd::Unwritten(error),
+                Poll::Ready(Err(error)) => {
                     self.settle(None);
                     return Poll::Ready(Err(error));
                 }
-                self.ended = StreamEnd::Unwritten(error);
-                self.poll_unwritten(cx)
+                written => return written,
             }
-            written => written,
         }
+        self.poll_unwritten(cx)
     }
 
     fn poll_unwritten<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -397,21 +415,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for InboundStream<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for InboundStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if let StreamEnd::Unwritten(_) = this.ended {
-            return this.poll_unwritten(cx);
-        }
-        let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
-        this.poll_written(cx, written)
+        self.get_mut().poll_with(cx, |stream, cx| stream.poll_write(cx, bytes))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if let StreamEnd::Unwritten(_) = this.ended {
-            return this.poll_unwritten(cx);
-        }
-        let flushed = Pin::new(&mut this.stream).poll_flush(cx);
-        this.poll_written(cx, flushed)
+        self.get_mut().poll_with(cx, S::poll_flush)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -423,12 +431,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for InboundStream<S> {
         cx: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if let StreamEnd::Unwritten(_) = this.ended {
-            return this.poll_unwritten(cx);
-        }
-        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, buffers);
-        this.poll_written(cx, written)
+        self.get_mut().poll_with(cx, |stream, cx| stream.poll_write_vectored(cx, buffers))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -441,70 +444,6 @@ impl<S> Drop for InboundStream<S> {
     fn drop(&mut self) {
         let violation = matches!(self.ended, StreamEnd::Foreign).then_some(Violation::Foreign);
         self.settle(violation);
-    }
-}
-
-/// A stream below TLS that records the first bytes, which may not be TLS.
-#[cfg(feature = "tls")]
-#[derive(Debug)]
-pub(super) struct FirstBytes<S> {
-    stream: S,
-    inbound: Arc<Inbound>,
-    left: usize,
-}
-
-#[cfg(feature = "tls")]
-impl<S> FirstBytes<S> {
-    pub(super) fn new(stream: S, inbound: &Arc<Inbound>) -> Self {
-        Self { stream, inbound: Arc::clone(inbound), left: FIRST }
-    }
-}
-
-#[cfg(feature = "tls")]
-impl<S: AsyncRead + Unpin> AsyncRead for FirstBytes<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
-        if this.left > 0 {
-            let new = buffer.filled().iter().skip(before).take(this.left);
-            this.left -= new.len();
-            lock(&this.inbound.received).before_tls.extend(new);
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-#[cfg(feature = "tls")]
-impl<S: AsyncWrite + Unpin> AsyncWrite for FirstBytes<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
-
-    // A flight of the handshake must be sent at once: a server may reject its first part, and close
-    // the connection before the rest arrives.
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, buffers)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }
 

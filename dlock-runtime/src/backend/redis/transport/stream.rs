@@ -7,29 +7,30 @@ use std::time::Duration;
 use futures_util::future::select_ok;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisResult};
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
-use tokio::time::error::Elapsed;
+#[cfg(feature = "tls")]
+use tokio_util::io::InspectReader;
 
 use crate::backend::redis::runtimes::Runtimes;
 use crate::backend::redis::transport::connection::Connection;
-#[cfg(feature = "tls")]
-use crate::backend::redis::transport::inbound::FirstBytes;
 use crate::backend::redis::transport::inbound::{Inbound, InboundStream};
 use crate::backend::redis::transport::inline_io::InlineDriver;
 use crate::backend::redis::transport::movable_stream::{MovableStream, Relocation};
 use crate::backend::redis::transport::resolve::resolve;
 #[cfg(feature = "tls")]
 use crate::backend::redis::transport::tls::TlsConnector;
+use crate::config::node_spec::NodeSpec;
 use crate::fork::{InOneProcess, in_one_process};
 
 /// Opens one connection.
-pub(super) struct Dialer {
-    /// The address and the credentials.
-    pub(super) client: Client,
+pub(super) struct Dialer<'a> {
+    pub(super) server: &'a NodeSpec,
+    /// The credentials, the database, and the protocol.
+    pub(super) access: RedisConnectionInfo,
     /// The TLS configuration, if the URL asks for TLS.
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsConnector>,
@@ -41,48 +42,44 @@ pub(super) struct Dialer {
 
 /// Opens a connection for commands, which senders poll. `within` is the connect timeout.
 pub(super) async fn inline(
-    dialer: &Dialer,
+    dialer: &Dialer<'_>,
     config: &AsyncConnectionConfig,
     within: Duration,
     runtimes: &Arc<Runtimes>,
 ) -> RedisResult<(Connection, InlineDriver)> {
-    let opened = async { over(stream(dialer).await?, dialer, config).await };
-    let (connection, driver) = tokio::time::timeout(within, opened).await.map_err(late)??;
+    let (connection, driver) = open(dialer, config, within).await?;
     let connection = Connection::new(connection, Arc::clone(&dialer.inbound), None);
     Ok((connection, InlineDriver::start(driver, Arc::clone(&dialer.relocation), runtimes)))
 }
 
 /// Opens a connection that a task drives.
 pub(super) async fn multiplexed(
-    dialer: &Dialer,
+    dialer: &Dialer<'_>,
     config: &AsyncConnectionConfig,
     within: Duration,
 ) -> RedisResult<Connection> {
-    let opened = async { over(stream(dialer).await?, dialer, config).await };
-    let (connection, driver) = tokio::time::timeout(within, opened).await.map_err(late)??;
+    let (connection, driver) = open(dialer, config, within).await?;
     let task = tokio::spawn(in_one_process(driver)).abort_handle();
     Ok(Connection::new(connection, Arc::clone(&dialer.inbound), Some(task)))
 }
 
 /// Opens a pub/sub connection.
-pub(super) async fn pubsub(dialer: &Dialer) -> RedisResult<PubSub> {
-    let access = dialer.client.get_connection_info().redis_settings();
-    PubSub::new(access, InboundStream::new(stream(dialer).await?, &dialer.inbound)).await
+pub(super) async fn pubsub(dialer: &Dialer<'_>) -> RedisResult<PubSub> {
+    PubSub::new(&dialer.access, InboundStream::new(stream(dialer).await?, &dialer.inbound)).await
 }
 
-fn late(_: Elapsed) -> io::Error {
-    io::ErrorKind::TimedOut.into()
-}
-
-/// Makes a connection of a stream. The returned future drives it.
-async fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: S,
-    dialer: &Dialer,
+/// Opens a connection. The returned future drives it.
+async fn open(
+    dialer: &Dialer<'_>,
     config: &AsyncConnectionConfig,
+    within: Duration,
 ) -> RedisResult<(MultiplexedConnection, impl Future<Output = ()> + Send + 'static)> {
-    let access = dialer.client.get_connection_info().redis_settings();
-    let stream = InboundStream::new(stream, &dialer.inbound);
-    MultiplexedConnection::new_with_config(access, stream, config.clone()).await
+    let opened = async {
+        let stream = InboundStream::new(stream(dialer).await?, &dialer.inbound);
+        MultiplexedConnection::new_with_config(&dialer.access, stream, config.clone()).await
+    };
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    tokio::time::timeout(within, opened).await.map_err(late)?
 }
 
 /// A stream of any kind.
@@ -91,45 +88,45 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// Connects, with TLS if the URL asks for it.
-async fn stream(dialer: &Dialer) -> io::Result<Box<dyn Stream>> {
-    let client = &dialer.client;
+async fn stream(dialer: &Dialer<'_>) -> io::Result<Box<dyn Stream>> {
+    let NodeSpec { host, port, socket, .. } = dialer.server;
     #[cfg(test)]
     if turmoil::in_simulation() {
-        return Ok(Box::new(simulated(client).await?));
+        return Ok(Box::new(turmoil::net::TcpStream::connect((host.as_str(), *port)).await?));
     }
-    match client.get_connection_info().addr() {
-        ConnectionAddr::Tcp(host, port) => {
-            let stream = MovableStream::new(tcp(client, host, *port).await?, Arc::clone(&dialer.relocation));
+    match socket {
+        None => {
+            let stream = MovableStream::new(tcp(host, *port).await?, Arc::clone(&dialer.relocation));
             let stream = InOneProcess::new(stream);
             #[cfg(feature = "tls")]
             if let Some(tls) = &dialer.tls {
-                let stream = FirstBytes::new(stream, &dialer.inbound);
+                // It passes vectored writes on. A flight of the handshake must be sent at once: a
+                // server may reject its first part, and close the connection before the rest comes.
+                let stream = InspectReader::new(stream, Arc::clone(&dialer.inbound).keep_before_tls());
                 return Ok(Box::new(tls.connect(stream).await?));
             }
             Ok(Box::new(stream))
         }
         #[cfg(unix)]
-        ConnectionAddr::Unix(path) => {
+        Some(path) => {
             let stream = MovableStream::new(UnixStream::connect(path).await?, Arc::clone(&dialer.relocation));
             Ok(Box::new(InOneProcess::new(stream)))
         }
-        _ => Err(io::ErrorKind::Unsupported.into()),
+        #[cfg(not(unix))]
+        Some(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
 /// Connects to all addresses of a host at once, and uses the first that succeeds.
-async fn tcp(client: &Client, host: &str, port: u16) -> io::Result<TcpStream> {
+async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let ways = resolve(host, port).await?.into_iter().map(|at| Box::pin(TcpStream::connect(at)));
     let ways: Vec<_> = ways.collect();
     if ways.is_empty() {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
     }
     let (stream, _) = select_ok(ways).await?;
-    let settings = client.get_connection_info().tcp_settings();
-    stream.set_nodelay(settings.nodelay())?;
-    if let Some(keepalive) = settings.keepalive() {
-        SockRef::from(&stream).set_tcp_keepalive(keepalive)?;
-    }
+    stream.set_nodelay(true)?;
+    SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
     Ok(stream)
 }
 
@@ -138,17 +135,9 @@ async fn tcp(client: &Client, host: &str, port: u16) -> io::Result<TcpStream> {
 ///
 /// A host that is gone sends nothing, and a firewall forgets silent connections. (RFC 9293, section
 /// 3.8.4; `tcp(7)`.)
-pub(super) fn keepalive() -> TcpKeepalive {
+fn keepalive() -> TcpKeepalive {
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(5));
     #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple", windows))]
     let keepalive = keepalive.with_interval(Duration::from_secs(1)).with_retries(3); // other systems keep their own values
     keepalive
-}
-
-#[cfg(test)]
-async fn simulated(client: &Client) -> io::Result<turmoil::net::TcpStream> {
-    match client.get_connection_info().addr() {
-        ConnectionAddr::Tcp(host, port) => turmoil::net::TcpStream::connect((host.as_str(), *port)).await,
-        _ => Err(io::ErrorKind::Unsupported.into()),
-    }
 }

@@ -71,11 +71,66 @@ impl LockEncoding for RedissonEncoding {
     }
 
     fn encode(&self, request: &Request, parameters: &ScriptParameters<'_>, pipeline: &mut Pipeline) {
-        encode(self.publish, request, parameters, pipeline);
+        let Request { key, token, command, .. } = request;
+        let script = match command {
+            Command::Verify => {
+                let mut exists = redis::cmd("HEXISTS");
+                exists.arg(&**key).arg(owner::written(*token));
+                pipeline.add_command(exists);
+                return;
+            }
+            // A waiter has subscribed before its second try.
+            Command::Acquire { .. } => Some(Script::Enqueue),
+            command => Script::of(*command),
+        };
+        let Some(script) = script else {
+            pipeline.cmd("PING");
+            return;
+        };
+        let mut call = script.call(&REDISSON, parameters.loaded);
+        if script.uses_counter() {
+            call.arg(2).arg(&**key).arg(names::counter(key));
+        } else {
+            call.arg(1).arg(&**key);
+        }
+        call.arg(owner::written(*token));
+        if script.publishes() || script == Script::SetTtl {
+            call.arg(names::channel(key)).arg(self.publish.name());
+        }
+        if let Command::Acquire { lease: time }
+        | Command::Enqueue { lease: time, .. }
+        | Command::Renew { lease: time }
+        | Command::SetTtl { ttl: time } = command
+        {
+            call.arg(millis(*time));
+        }
+        if let Some(extra) = parameters.extra {
+            call.arg(extra);
+        }
+        pipeline.add_command(call);
     }
 
     fn decode(&self, request: &Request, value: &Value, server: &Redacted) -> Reply {
-        decode(request, value, server)
+        let reply = match (request.command, value) {
+            (Command::Acquire { .. }, Value::Array(pair)) => match pair.as_slice() {
+                [Value::Int(1), _] => Some(Reply::Owner),
+                [Value::Int(3), _] => Some(Reply::Contended),
+                _ => None,
+            },
+            (_, Value::ServerError(_)) => None,
+            (Command::Verify, Value::Int(1)) => Some(Reply::Owner),
+            (Command::Verify, Value::Int(0)) => Some(Reply::NotOwner),
+            (Command::Verify, _) => Some(codec::no_answer(server)),
+            (Command::Fence, Value::BulkString(text)) => {
+                codec::fence(text, LAST_FENCE_OF_REDISSON).map(Reply::Fenced)
+            }
+            (Command::Fence, Value::Int(-1)) => {
+                Some(codec::no_fence(&names::counter(&request.key), LAST_FENCE_OF_REDISSON, server))
+            }
+            (Command::Inspect, Value::Array(seen)) => record_info(seen).map(|info| Reply::Info(Some(info))),
+            _ => None,
+        };
+        reply.unwrap_or_else(|| codec::decode(request, value, server))
     }
 }
 
@@ -88,73 +143,10 @@ const _: () = assert!(!WAKEUP_JITTER.is_zero(), "all waiters would retry at once
 const SPLIT_CHANNEL: &str = "in a cluster Redisson's channel of this name is in another slot than the lock; write braces in pairs, with text \
                     between the first, or none";
 
-/// Adds a request to a pipeline.
-fn encode(publish: Publish, request: &Request, parameters: &ScriptParameters<'_>, pipeline: &mut Pipeline) {
-    let Request { key, token, command, .. } = request;
-    let script = match command {
-        Command::Verify => {
-            let mut exists = redis::cmd("HEXISTS");
-            exists.arg(&**key).arg(owner::written(*token));
-            pipeline.add_command(exists);
-            return;
-        }
-        // A waiter has subscribed before its second try.
-        Command::Acquire { .. } => Some(Script::Enqueue),
-        command => Script::of(*command),
-    };
-    let Some(script) = script else {
-        pipeline.cmd("PING");
-        return;
-    };
-    let mut call = script.call(&REDISSON, parameters.loaded);
-    if script.uses_counter() {
-        call.arg(2).arg(&**key).arg(names::counter(key));
-    } else {
-        call.arg(1).arg(&**key);
-    }
-    call.arg(owner::written(*token));
-    if script.publishes() || script == Script::SetTtl {
-        call.arg(names::channel(key)).arg(publish.name());
-    }
-    if let Command::Acquire { lease: time }
-    | Command::Enqueue { lease: time, .. }
-    | Command::Renew { lease: time }
-    | Command::SetTtl { ttl: time } = command
-    {
-        call.arg(millis(*time));
-    }
-    if let Some(extra) = parameters.extra {
-        call.arg(extra);
-    }
-    pipeline.add_command(call);
-}
-
-/// Decodes a reply.
-fn decode(request: &Request, value: &Value, server: &Redacted) -> Reply {
-    let reply = match (request.command, value) {
-        (Command::Acquire { .. }, Value::Array(pair)) => match pair.as_slice() {
-            [Value::Int(1), _] => Some(Reply::Owner),
-            [Value::Int(3), _] => Some(Reply::Contended),
-            _ => None,
-        },
-        (_, Value::ServerError(_)) => None,
-        (Command::Verify, Value::Int(1)) => Some(Reply::Owner),
-        (Command::Verify, Value::Int(0)) => Some(Reply::NotOwner),
-        (Command::Verify, _) => Some(codec::no_answer(server)),
-        (Command::Fence, Value::BulkString(text)) => codec::fenced(text, LAST_FENCE_OF_REDISSON),
-        (Command::Fence, Value::Int(-1)) => {
-            Some(codec::no_fence(&names::counter(&request.key), LAST_FENCE_OF_REDISSON, server))
-        }
-        (Command::Inspect, Value::Array(seen)) => record_info(seen).map(|info| Reply::Info(Some(info))),
-        _ => None,
-    };
-    reply.unwrap_or_else(|| codec::decode(request, value, server))
-}
-
 /// Parses the reply to an inspection. Waiters are not stored, so their number is 0.
 fn record_info(seen: &[Value]) -> Option<RecordInfo> {
     let [Value::BulkString(holder), Value::Int(ttl), Value::BulkString(fence)] = seen else { return None };
     let holder = std::str::from_utf8(holder).ok().and_then(owner::parse).map(Token::process);
-    let fence = codec::last_fence(fence, LAST_FENCE_OF_REDISSON);
+    let fence = codec::fence(fence, LAST_FENCE_OF_REDISSON);
     Some(RecordInfo { holder, waiters: 0, ttl: time_to_live(*ttl), fence })
 }

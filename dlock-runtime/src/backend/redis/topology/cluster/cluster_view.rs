@@ -187,7 +187,7 @@ mod tests {
 
     fn asked() -> ConnectTarget {
         let server = NodeSpec { host: "10.0.0.1".to_owned(), port: 7000, ..NodeSpec::default() };
-        ConnectTarget::new(server, &Settings::default()).expect("an address")
+        ConnectTarget::new(server, &Settings::default())
     }
 
     fn entry(first: i64, last: i64, servers: &[(&str, i64)]) -> Value {

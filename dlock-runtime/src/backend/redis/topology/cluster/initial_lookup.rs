@@ -22,11 +22,6 @@ pub(super) enum InitialLookup {
 }
 
 impl InitialLookup {
-    /// Returns the state before the first attempt.
-    pub(super) fn new() -> Self {
-        Self::InProgress(Vec::new())
-    }
-
     /// Returns `true` if the first attempt has not ended.
     pub(super) fn is_in_progress(&self) -> bool {
         matches!(self, Self::InProgress(_))

@@ -54,7 +54,6 @@ use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::config::cluster::ClusterEndpoint;
 use crate::config::node_spec::NodeSpec;
-use crate::error::Result as Outcome;
 use crate::fork::in_one_process;
 use crate::key::Name;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
@@ -166,9 +165,9 @@ impl Cluster {
         settings: &Settings,
         engine: EngineSink,
         process: ProcessId,
-    ) -> Outcome<Arc<Self>> {
+    ) -> Arc<Self> {
         let ClusterEndpoint { servers, access } = seeds;
-        let seeds = servers.into_iter().map(|at| ConnectTarget::new(at, settings)).collect::<Outcome<_>>()?;
+        let seeds = servers.into_iter().map(|at| ConnectTarget::new(at, settings)).collect();
         let state = ClusterState {
             table: SlotMap::new(),
             members: Vec::new(),
@@ -179,9 +178,9 @@ impl Cluster {
             migration_epoch: 0,
             recently_redirected: HashSet::new(),
             is_down: false,
-            lookup: settings.lazy.then(InitialLookup::new),
+            lookup: settings.lazy.then(|| InitialLookup::InProgress(Vec::new())),
         };
-        Ok(Arc::new_cyclic(|me| Self {
+        Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             engine,
             jitter: Jitter::of(process),
@@ -196,7 +195,7 @@ impl Cluster {
             joined: Notify::new(),
             waiting: Notify::new(),
             running: tokio::sync::Mutex::default(),
-        }))
+        })
     }
 
     /// Routes requests to the primaries of their slots, or answers them if they cannot be sent.
@@ -295,7 +294,7 @@ impl Cluster {
                     let now = boot_time();
                     let opening = state.members.iter().filter(|member| member.is_used() && !member.is_open());
                     for member in opening.clone() {
-                        for late in member.take_waiting(|waiting| waiting.waited(now) >= longest) {
+                        for late in member.take_waiting(|waiting| now.since(waiting.since) >= longest) {
                             let why = format!(
                                 "the connection to redis at {} was not established after {} ms",
                                 member.address,
@@ -396,15 +395,17 @@ impl Cluster {
         lock(&self.state).known(address).cloned()
     }
 
-    /// Returns the primary at an address, and creates it if it is unknown. Returns `None` if the
-    /// address is invalid or there are too many primaries.
+    /// Returns the primary at an address, and creates it if it is unknown. Returns `None` if there
+    /// are too many primaries.
     fn member_at(&self, state: &mut ClusterState, address: &Address) -> Option<Arc<Primary>> {
         if let Some(member) = state.known(address) {
             member.mark_needed();
             return Some(Arc::clone(member));
         }
-        let has_room = state.members.len() < MAX_PRIMARIES;
-        let route = Arc::new(self.route_to(address).ok().filter(|_| has_room)?);
+        if state.members.len() >= MAX_PRIMARIES {
+            return None;
+        }
+        let route = Arc::new(self.route_to(address));
         let sink = Arc::new(PrimaryReplySink { cluster: Weak::clone(&self.me), address: address.clone() });
         let node = Node::new(
             Discovery::Primary(Arc::clone(&route)),
@@ -419,7 +420,7 @@ impl Cluster {
         Some(member)
     }
 
-    fn route_to(&self, at: &Address) -> Outcome<ConnectTarget> {
+    fn route_to(&self, at: &Address) -> ConnectTarget {
         let server = NodeSpec { host: at.host.clone(), port: at.port, ..self.access.clone() };
         ConnectTarget::new(server, &self.settings)
     }
@@ -465,7 +466,7 @@ const MAX_PRIMARIES: usize = 1_000;
 #[cfg(any(test, fuzzing))]
 pub(super) fn read_value(value: &redis::Value) {
     let server = NodeSpec { host: "h".to_owned(), port: 1, ..NodeSpec::default() };
-    let asked = ConnectTarget::new(server, &Settings::default()).expect("an address");
+    let asked = ConnectTarget::new(server, &Settings::default());
     let _ = redirects::Redirect::read(value, &asked.address());
     let info = redis::Value::BulkString(b"cluster_state:ok".to_vec());
     let _ = cluster_view::ClusterView::read(&[info, value.clone()], &asked);
@@ -484,8 +485,7 @@ mod tests {
         let engine = EngineSink { shared: Arc::default(), events: EventReceiver::default() };
         let seeds = ClusterEndpoint { servers: Vec::new(), access: NodeSpec::default() };
         let process = TokenSource::of_process(1).process();
-        let cluster =
-            Cluster::new(seeds, &Settings::default(), engine, process).expect("the settings are valid");
+        let cluster = Cluster::new(seeds, &Settings::default(), engine, process);
         let old = Address { host: "10.0.0.1".to_owned(), port: 1 };
         let mut old_run = Box::pin(Arc::clone(&cluster).run(None));
         assert_eq!((&mut old_run).now_or_never(), None);

@@ -59,7 +59,7 @@ const OPEN: u8 = 2;
 pub(super) struct WaitingForConnection {
     pub(super) request: Request,
     pub(super) history: RouteHistory,
-    since: BootInstant,
+    pub(super) since: BootInstant,
 }
 
 impl Primary {
@@ -122,13 +122,6 @@ impl Primary {
     /// Returns `true` if it has been unused for so long that all its requests are answered.
     pub(super) fn is_expired(&self) -> bool {
         lock(&self.needed).elapsed() > RETENTION
-    }
-}
-
-impl WaitingForConnection {
-    /// Returns how long it has waited at `now`.
-    pub(super) fn waited(&self, now: BootInstant) -> Duration {
-        now.since(self.since)
     }
 }
 

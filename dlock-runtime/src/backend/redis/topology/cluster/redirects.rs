@@ -86,29 +86,23 @@ impl Cluster {
             let (mut owners, mut requests) = (Vec::new(), Vec::new());
             for (request, elsewhere) in sent_away {
                 let why = elsewhere.reason(from);
-                match elsewhere {
+                let is_late = elsewhere == Redirect::TryAgain;
+                let (history, to) = match elsewhere {
                     Redirect::Moved(slot, address) => {
                         owners.push((slot, address));
-                        requests.push((
-                            RedirectedRequest { request, history: onward, to: None, why: why.into() },
-                            false,
-                        ));
+                        (onward, None)
                     }
                     Redirect::Ask(address) => {
-                        let history = RouteHistory { asking: true, ..onward };
-                        let to = self.member_at(state, &address);
-                        requests.push((RedirectedRequest { request, history, to, why: why.into() }, false));
+                        (RouteHistory { asking: true, ..onward }, self.member_at(state, &address))
                     }
-                    Redirect::TryAgain => {
-                        let history = RouteHistory { hops: 0, ..onward };
-                        requests
-                            .push((RedirectedRequest { request, history, to: None, why: why.into() }, true));
-                    }
+                    Redirect::TryAgain => (RouteHistory { hops: 0, ..onward }, None),
                     Redirect::ClusterDown => {
                         state.is_down = true;
                         decided.refuse(request, FailureKind::Passing, &why);
+                        continue;
                     }
-                }
+                };
+                requests.push((RedirectedRequest { request, history, to, why: why.into() }, is_late));
             }
             let moved = self.assign_slots(state, owners, OwnershipSource::Redirect);
             let mut before = Vec::new();

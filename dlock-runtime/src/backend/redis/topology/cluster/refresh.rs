@@ -5,6 +5,7 @@
 //! in use are queried over separate connections. If no primary can be queried, its replicas and the
 //! servers of the URL are.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -126,28 +127,18 @@ impl Cluster {
             let reply = tokio::time::timeout(UNUSED_TIMEOUT, ask_at(&member.route)).await;
             reply.unwrap_or_else(|_| Err(Failure::new(FailureKind::Passing, "no answer in time")))
         });
-        let replies = ready.into_iter().map(ask).collect::<FuturesUnordered<_>>();
-        let aside = unused.collect::<FuturesUnordered<_>>();
-        let (asked, aside): (Vec<_>, Vec<_>) = tokio::join!(replies.collect(), aside.collect());
-        let views: Vec<_> = asked.into_iter().chain(aside).flatten().collect();
+        let (mut views, aside) = tokio::join!(successful(ready.into_iter().map(ask)), successful(unused));
+        views.extend(aside);
+        if views.is_empty() && !members.iter().any(|member| member.is_used()) {
+            views = successful(self.seeds.iter().take(MAX_QUERIED).map(ask_at)).await;
+        }
         if !views.is_empty() {
             return views;
         }
-        if !members.iter().any(|member| member.is_used()) {
-            let replies = self.seeds.iter().take(MAX_QUERIED).map(ask_at).collect::<FuturesUnordered<_>>();
-            let views: Vec<_> = replies.collect().await;
-            let views: Vec<_> = views.into_iter().flatten().collect();
-            if !views.is_empty() {
-                return views;
-            }
-        }
         let replicas = lock(&self.state).replicas.clone();
         let known = members.into_iter().map(|member| member.address.clone()).chain(replicas);
-        let routes: Vec<_> =
-            known.filter_map(|address| self.route_to(&address).ok()).take(MAX_QUERIED).collect();
-        let replies = routes.iter().chain(&self.seeds).map(ask_at);
-        let views: Vec<_> = replies.collect::<FuturesUnordered<_>>().collect().await;
-        views.into_iter().flatten().collect()
+        let routes: Vec<_> = known.map(|address| self.route_to(&address)).take(MAX_QUERIED).collect();
+        successful(routes.iter().chain(&self.seeds).map(ask_at)).await
     }
 
     /// Adopts what the views agree on, and drops servers that have been unused for 10 s.
@@ -184,6 +175,14 @@ impl Cluster {
         let is_missed = |member: &&Arc<Primary>| member.is_open() && !member.node.is_ready();
         state.is_down || serving.is_empty() || serving.iter().any(is_missed)
     }
+}
+
+/// Waits for all queries, and returns the views of those that succeeded, first come first.
+async fn successful<F>(queries: impl Iterator<Item = F>) -> Vec<ClusterView>
+where
+    F: Future<Output = Result<ClusterView, Failure>>,
+{
+    queries.collect::<FuturesUnordered<_>>().filter_map(|view| ready(view.ok())).collect().await
 }
 
 /// Queries a primary over its command connection.

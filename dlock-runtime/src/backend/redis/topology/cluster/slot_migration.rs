@@ -154,7 +154,7 @@ mod tests {
         let process = TokenSource::of_process(1).process();
         let mut settings = Settings::default();
         settings.rules.tracking = false;
-        Cluster::new(seeds, &settings, sink, process).expect("the settings are valid")
+        Cluster::new(seeds, &settings, sink, process)
     }
 
     fn at(host: &str, port: u16) -> Address {

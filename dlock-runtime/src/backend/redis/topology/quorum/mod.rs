@@ -46,7 +46,6 @@ use crate::backend::reply_recipient::ReplyRecipient;
 use crate::clock::boot_time;
 use crate::config::Settings;
 use crate::config::quorum::QuorumEndpoint;
-use crate::error::Result;
 use crate::fork::in_one_process;
 use crate::key::Name;
 use crate::protocol::command::{Command, Failure, Reply};
@@ -81,16 +80,15 @@ impl Quorum {
         settings: &Settings,
         sink: EngineSink,
         process: ProcessId,
-    ) -> Result<Arc<Self>> {
+    ) -> Arc<Self> {
         let mut of_server = settings.clone();
         // An unreachable server must not use up the lease that a majority grants.
         of_server.rules.response_timeout = settings.rules.response_timeout.min(settings.lease / 4);
-        let route = |server| Ok(Arc::new(ConnectTarget::new(server, &of_server)?));
-        let routes = voters.0.into_iter().map(route).collect::<Result<Vec<_>>>()?;
-        let membership = Arc::new(Membership::new(routes.len(), settings.lease));
+        let membership = Arc::new(Membership::new(voters.0.len(), settings.lease));
         let shared = Arc::clone(&sink.shared);
         let quorum = Arc::new_cyclic(|quorum| {
-            let voter = |(server, route)| {
+            let voter = |(server, at)| {
+                let route = Arc::new(ConnectTarget::new(at, &of_server));
                 let place = MemberIndex { membership: Arc::clone(&membership), server };
                 let replies = Votes { quorum: Weak::clone(quorum), server };
                 let node = Node::new(
@@ -103,7 +101,7 @@ impl Quorum {
                 );
                 QuorumNode { node: Arc::new(node), cleanup: Arc::default() }
             };
-            let voters: Vec<_> = routes.into_iter().enumerate().map(voter).collect();
+            let voters: Vec<_> = voters.0.into_iter().enumerate().map(voter).collect();
             let (membership, operations, outgoing) =
                 (Arc::clone(&membership), Mutex::default(), SendQueue::default());
             let jitter = Jitter::of(process);
@@ -112,7 +110,7 @@ impl Quorum {
         let _ = shared
             .cleanup_of_servers
             .set(quorum.voters.iter().map(|voter| Arc::clone(&voter.cleanup)).collect());
-        Ok(quorum)
+        quorum
     }
 
     /// Sends requests to every server.

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use redis::Cmd;
 use tokio::sync::Notify;
 
 use crate::backend::redis::topology::sentinel::consensus::{PrimaryVote, SentinelReport};
@@ -32,7 +33,6 @@ use crate::backend::redis::transport::keepalive::Keepalive;
 use crate::config::Settings;
 use crate::config::node_spec::NodeSpec;
 use crate::config::sentinel::SentinelEndpoint;
-use crate::error::Result as Outcome;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::sync::lock;
 use crate::token::Jitter;
@@ -51,20 +51,19 @@ pub(crate) struct Sentinels {
 }
 
 impl Sentinels {
-    pub(crate) fn new(watched: SentinelEndpoint, settings: &Settings) -> Outcome<Self> {
+    pub(crate) fn new(watched: SentinelEndpoint, settings: &Settings) -> Self {
         let SentinelEndpoint { name, sentinels, master } = watched;
         // Credentials from a callback are for the primary. The sentinels' credentials are in the
         // URL.
         let of_sentinels = Settings { credentials: None, ..settings.clone() };
-        let routes = sentinels.into_iter().map(|at| ConnectTarget::new(at, &of_sentinels));
-        Ok(Self {
+        Self {
             name,
-            routes: routes.collect::<Outcome<_>>()?,
+            routes: sentinels.into_iter().map(|at| ConnectTarget::new(at, &of_sentinels)).collect(),
             master,
             settings: settings.clone(),
             report: Mutex::default(),
             changed: Notify::new(),
-        })
+        }
     }
 
     /// Opens a connection to the primary with `open`, which fails if the server is not a primary.
@@ -73,8 +72,8 @@ impl Sentinels {
         F: Future<Output = Result<T, Failure>>,
     {
         let open_at = |at: Address| {
-            let opening = self.route_to(&at).map(|route| open(Arc::new(route)));
-            async move { Ok((at, opening?.await?)) }
+            let opening = open(Arc::new(self.route_to(&at)));
+            async move { Ok((at, opening.await?)) }
         };
         let mut vote = PrimaryVote::of(&lock(&self.report));
         let mut opening: FuturesUnordered<_> = vote.first().map(&open_at).into_iter().collect();
@@ -157,9 +156,15 @@ impl Sentinels {
 
     /// Queries one sentinel for the address of the primary.
     async fn ask(&self, sentinel: &ConnectTarget) -> Result<Address, Failure> {
+        let answer = sentinel.query(&self.question("GET-MASTER-ADDR-BY-NAME")).await?;
+        replies::master(&answer, &self.name, &sentinel.shown)
+    }
+
+    /// Returns a query `about` the primary.
+    fn question(&self, about: &str) -> Cmd {
         let mut question = redis::cmd("SENTINEL");
-        question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        replies::master(&sentinel.query(&question).await?, &self.name, &sentinel.shown)
+        question.arg(about).arg(&self.name);
+        question
     }
 
     /// Returns the name of the primary in Sentinel.
@@ -167,14 +172,13 @@ impl Sentinels {
         &self.name
     }
 
-    fn route_to(&self, at: &Address) -> Result<ConnectTarget, Failure> {
+    fn route_to(&self, at: &Address) -> ConnectTarget {
         let server = NodeSpec { host: at.host.clone(), port: at.port, ..self.master.clone() };
         let route = ConnectTarget::new(server, &self.settings);
-        let route = route.map_err(|error| Failure::new(FailureKind::Passing, error.to_string()))?;
         if lock(&self.report).latest() == Some(at) {
             route.mark_answered(); // an earlier target has connected to it
         }
-        Ok(route)
+        route
     }
 
     /// Returns the error if no sentinel reported a primary; lasting failures take precedence.

@@ -2,8 +2,10 @@
 //!
 //! See also `doctor`, which evaluates the replies.
 
+use std::sync::Arc;
+
 use futures_util::future::join_all;
-use redis::{Cmd, Value};
+use redis::Value;
 
 use crate::backend::redis::probe::session::{ProbeSession, ProbeTimeout};
 use crate::backend::redis::topology::sentinel::Sentinels;
@@ -11,15 +13,14 @@ use crate::backend::redis::topology::sentinel::replies;
 use crate::backend::redis::transport::address::Address;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::redis::transport::error_kind;
-use crate::doctor::facts::{Read, Sentinel};
+use crate::doctor::facts::Sentinel;
 
 /// The replies of all sentinels.
 pub(in crate::backend::redis) struct SentinelAnswer {
     pub(in crate::backend::redis) sentinels: Vec<Sentinel>,
-    /// Host and port of the primary that most sentinels report.
-    pub(in crate::backend::redis) master: Option<(String, u16)>,
-    /// Hosts and ports of its replicas.
-    pub(in crate::backend::redis) replicas: Vec<(String, u16)>,
+    /// The primary that most sentinels report.
+    pub(in crate::backend::redis) master: Option<Address>,
+    pub(in crate::backend::redis) replicas: Vec<Address>,
 }
 
 /// The replies of one sentinel.
@@ -38,12 +39,7 @@ impl Sentinels {
             all.iter().filter_map(|one| one.master.as_ref()).max_by_key(|master| votes(master)).cloned();
         let replicas = all.iter().filter(|one| one.master == master).max_by_key(|one| one.replicas.len());
         let replicas = replicas.map(|one| one.replicas.clone()).unwrap_or_default();
-        let apart = |Address { host, port }| (host, port);
-        SentinelAnswer {
-            master: master.map(apart),
-            replicas: replicas.into_iter().map(apart).collect(),
-            sentinels: all.into_iter().map(|one| one.facts).collect(),
-        }
+        SentinelAnswer { sentinels: all.into_iter().map(|one| one.facts).collect(), master, replicas }
     }
 
     async fn examine_one(&self, sentinel: &ConnectTarget, timeout: ProbeTimeout) -> SentinelFacts {
@@ -76,22 +72,16 @@ impl Sentinels {
                 SentinelFacts { facts, master: Some(master), replicas }
             }
             Err(why) => {
-                let why: Read<_> = Err(why);
+                let why: Arc<str> = why;
                 let facts = Sentinel {
                     address,
-                    known: why.clone().map(|_: Address| 0),
-                    quorum: why.clone().map(|_| Ok(())),
-                    master: why.map(|master| master.to_string()),
+                    known: Err(Arc::clone(&why)),
+                    quorum: Err(Arc::clone(&why)),
+                    master: Err(why),
                 };
                 SentinelFacts { facts, master: None, replicas: Vec::new() }
             }
         }
-    }
-
-    fn question(&self, about: &str) -> Cmd {
-        let mut question = redis::cmd("SENTINEL");
-        question.arg(about).arg(&self.name);
-        question
     }
 }
 
@@ -109,16 +99,7 @@ fn of_list(answer: Value) -> Vec<Address> {
 
 /// Reads a field of a reply that is a list of names and values, or a map.
 fn field(answer: &Value, name: &str) -> Option<String> {
-    let text = |value: &Value| error_kind::text(value).map(str::to_owned);
-    match answer {
-        Value::Array(row) => row.chunks_exact(2).find_map(|pair| match pair {
-            [key, value] if error_kind::text(key) == Some(name) => text(value),
-            _ => None,
-        }),
-        Value::Map(pairs) => pairs
-            .iter()
-            .find(|(key, _)| error_kind::text(key) == Some(name))
-            .and_then(|(_, value)| text(value)),
-        _ => None,
-    }
+    let mut fields = answer.as_map_iter()?;
+    let (_, value) = fields.find(|(key, _)| error_kind::text(key) == Some(name))?;
+    error_kind::text(value).map(str::to_owned)
 }

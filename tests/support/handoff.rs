@@ -42,7 +42,7 @@ pub fn key_in(namespace: &str, key: &str) -> LockKey {
 /// # Panics
 ///
 /// Panics if the waiter does not queue, or is not granted the lock.
-pub async fn time_of_handover(from: &LockManager, to: &LockManager, key: &LockKey) -> Duration {
+pub async fn time_of_handoff(from: &LockManager, to: &LockManager, key: &LockKey) -> Duration {
     let held = from.lock(key).lease(LONG).acquire().await.expect("the lock is free");
     let lock = to.lock(key).lease(LONG).wait(LONG);
     let waiter = tokio::spawn(async move {
@@ -67,9 +67,9 @@ pub async fn time_of_handover(from: &LockManager, to: &LockManager, key: &LockKe
 /// # Panics
 ///
 /// Panics if a waiter is not woken within 500 ms.
-pub async fn assert_handed_over_in_each_namespace(from: &LockManager, to: &LockManager, key: &str) {
+pub async fn assert_handed_off_in_each_namespace(from: &LockManager, to: &LockManager, key: &str) {
     for namespace in NAMESPACES {
-        let took = time_of_handover(from, to, &key_in(namespace, key)).await;
+        let took = time_of_handoff(from, to, &key_in(namespace, key)).await;
         assert!(took < PROMPT, "{namespace}: {took:?}");
     }
 }

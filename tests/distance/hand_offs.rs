@@ -1,6 +1,6 @@
 //! Processes hand off many keys at once over a slow network, and no hold is lost.
 //!
-//! `DLOCK_HAND_OVERS` sets the number of holds in each test of [`holds`]. The default is 150.
+//! `DLOCK_HAND_OFFS` sets the number of holds in each test of [`holds`]. The default is 150.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use super::{Far, LONG, millis};
 
 /// A contention workload.
-struct HandOvers {
+struct HandOffs {
     round_trip: Duration,
     /// Options that are appended to the URL of each manager.
     options: &'static str,
@@ -28,20 +28,20 @@ struct HandOvers {
 }
 
 /// Two processes with default options. Each hold takes 400 to 600 ms.
-fn holds(round_trip: u64) -> HandOvers {
-    let holds = std::env::var("DLOCK_HAND_OVERS").map_or(150, |holds| holds.parse().expect("a number"));
+fn holds(round_trip: u64) -> HandOffs {
+    let holds = std::env::var("DLOCK_HAND_OFFS").map_or(150, |holds| holds.parse().expect("a number"));
     let keys = if holds > 150 { 100 } else { 75 };
     let lock = |lock: Lock| lock.lease(Duration::from_secs(10)).wait(LONG);
-    HandOvers { round_trip: millis(round_trip), options: "", processes: 2, tasks: 1, keys, holds, lock }
+    HandOffs { round_trip: millis(round_trip), options: "", processes: 2, tasks: 1, keys, holds, lock }
 }
 
 /// Like [`holds`], with 40 holds on 20 keys.
-fn few(round_trip: u64) -> HandOvers {
-    HandOvers { keys: 20, holds: 40, ..holds(round_trip) }
+fn few(round_trip: u64) -> HandOffs {
+    HandOffs { keys: 20, holds: 40, ..holds(round_trip) }
 }
 
 /// Runs the workload, and returns the errors.
-async fn take(what: &HandOvers) -> Vec<Error> {
+async fn take(what: &HandOffs) -> Vec<Error> {
     let far = Far::start_near();
     let url = far.proxy.url_with(what.options);
     let managers: Vec<_> = join_all((0..what.processes).map(|_| LockManager::connect(&url))).await;
@@ -72,7 +72,7 @@ async fn of_one(lock: Lock, left: Arc<AtomicUsize>, mut dice: Dice) -> Vec<Error
     errors
 }
 
-async fn assert_none_is_lost(what: &HandOvers) {
+async fn assert_none_is_lost(what: &HandOffs) {
     let errors = take(what).await;
     let (lost, failed): (Vec<_>, Vec<_>) = errors.into_iter().partition(Error::is_lost);
     assert!(lost.is_empty(), "{} of {} holds: {:?}", lost.len(), what.holds, lost.first());
@@ -95,25 +95,25 @@ async fn no_hold_is_lost_at_300_ms() {
 async fn no_hold_is_lost_at_480_ms() {
     // On a busy machine, some round trips of 480 ms exceed the default `response_timeout`. The
     // grant lease is the default.
-    assert_none_is_lost(&HandOvers { options: "?response_timeout=1s", ..holds(480) }).await;
+    assert_none_is_lost(&HandOffs { options: "?response_timeout=1s", ..holds(480) }).await;
 }
 
 #[tokio::test]
 async fn no_hold_is_lost_with_a_short_grant_lease() {
-    assert_none_is_lost(&HandOvers { options: "?grant_lease=500ms", ..few(200) }).await;
+    assert_none_is_lost(&HandOffs { options: "?grant_lease=500ms", ..few(200) }).await;
 }
 
 /// The grant lease is shorter than the message's delivery. The waiter queries the server and
 /// enqueues again.
 #[tokio::test]
 async fn no_hold_is_lost_if_grants_expire_before_they_arrive() {
-    assert_none_is_lost(&HandOvers { options: "?grant_lease=100ms", ..few(300) }).await;
+    assert_none_is_lost(&HandOffs { options: "?grant_lease=100ms", ..few(300) }).await;
 }
 
 #[tokio::test]
 async fn no_hold_is_lost_with_leases_of_three_round_trips() {
     let lock = |lock: Lock| lock.lease(millis(900)).wait(LONG);
-    assert_none_is_lost(&HandOvers { lock, ..few(300) }).await;
+    assert_none_is_lost(&HandOffs { lock, ..few(300) }).await;
 }
 
 #[tokio::test]
@@ -123,16 +123,16 @@ async fn no_hold_is_lost_without_renewal_or_with_bounds() {
         |lock| lock.max_hold(Duration::from_secs(5)).wait(LONG),
         |lock| lock.min_hold(millis(300)).wait(LONG),
     ];
-    let all = locks.map(|lock| async move { assert_none_is_lost(&HandOvers { lock, ..few(350) }).await });
+    let all = locks.map(|lock| async move { assert_none_is_lost(&HandOffs { lock, ..few(350) }).await });
     join_all(all).await;
 }
 
 #[tokio::test]
 async fn no_hold_is_lost_between_processes_of_several_tasks() {
-    assert_none_is_lost(&HandOvers { tasks: 3, holds: 80, ..few(300) }).await;
+    assert_none_is_lost(&HandOffs { tasks: 3, holds: 80, ..few(300) }).await;
 }
 
 #[tokio::test]
 async fn no_hold_is_lost_with_yield_to_foreign() {
-    assert_none_is_lost(&HandOvers { options: "?yield_to_foreign=on", ..few(300) }).await;
+    assert_none_is_lost(&HandOffs { options: "?yield_to_foreign=on", ..few(300) }).await;
 }
