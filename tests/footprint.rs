@@ -1,4 +1,4 @@
-//! What a manager leaves in its process: nothing. A library must not decide for its host.
+//! A manager leaves its process as it was, because a library must not decide for its host.
 //!
 //! This is a separate program with one test, so that no other test changes the process.
 

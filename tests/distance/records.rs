@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::{Far, LONG, millis};
 
-/// Round trips, with leases of about three of them.
+/// Each round trip and a lease of about three of them, in milliseconds.
 const DISTANCES: [(u64, u64); 2] = [(100, 400), (300, 1_000)];
 
 /// Returns how long a body takes: a lease that is not renewed ends before it.
