@@ -37,8 +37,7 @@ pub(crate) async fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         let mut ratio = What::more(row("pairs, to raw"), "x").at(tasks);
         let mut cost = What::less(row("processor time, to raw"), "x").at(tasks);
         let least = match tasks {
-            1 => 0.9,
-            8 => 0.75,
+            1 | 8 => 0.9,
             64 => 1.25,
             _ => 1.1,
         };

@@ -87,7 +87,7 @@ async fn a_tick_runs_once_and_its_lease_is_renewed() {
 }
 
 #[tokio::test]
-async fn a_leader_stays_and_hands_over() {
+async fn a_leader_stays_and_hands_off() {
     let all = DISTANCES.map(|(round_trip, lease)| async move {
         let far = Far::start_near();
         let managers = managers(&far, round_trip).await;

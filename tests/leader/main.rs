@@ -1,6 +1,6 @@
 //! Leaders: terms, resignation, loss, and processes that are frozen or killed.
 //!
-//! The long form kills more leaders, and hands over more often:
+//! The long form kills more leaders, and hands off more often:
 //!
 //! ```text
 //! DLOCK_TERMS=1000 cargo test -p dlock-tests --test leader

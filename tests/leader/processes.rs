@@ -84,7 +84,7 @@ async fn killed_leaders_never_leave_two_valid_terms() {
 }
 
 #[tokio::test]
-async fn a_shutdown_hands_over_within_ten_milliseconds() {
+async fn a_shutdown_hands_off_within_ten_milliseconds() {
     let server = RedisServer::start();
     let connect = async || LockManager::connect(&server.url()).await.expect("the server takes managers");
     let (send, mut leads) = mpsc::unbounded_channel();
@@ -123,7 +123,7 @@ async fn a_shutdown_hands_over_within_ten_milliseconds() {
 
 /// A rolling deployment: each process gets SIGTERM, and shuts its manager down.
 #[tokio::test]
-async fn a_leader_that_gets_sigterm_hands_over_and_ends() {
+async fn a_leader_that_gets_sigterm_hands_off_and_ends() {
     let server = RedisServer::start();
     let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
     let lead = "lead indexer 10000";

@@ -53,7 +53,7 @@ async fn assert_reports(watch: &mut LeaderWatch, manager: &LockManager, term: u6
 }
 
 #[tokio::test]
-async fn a_resignation_hands_over_to_another_process() {
+async fn a_resignation_hands_off_to_another_process() {
     let (a, b) = two_managers("resigns").await;
     let mut terms_of_a = lead(&a, "indexer");
     let first = next(&mut terms_of_a).await;

@@ -157,7 +157,7 @@ async fn assert_grants_are_confirmed_first(wire: &Wire, url: &str) {
     call(&other, "order:7").await;
 
     let alone = wire.cost(call(&manager, "order:7")).await;
-    let hands_over = wire
+    let hands_off = wire
         .cost(async {
             hand_off(wire, [&manager, &other]).await;
         })
@@ -165,7 +165,7 @@ async fn assert_grants_are_confirmed_first(wire: &Wire, url: &str) {
 
     assert_eq!(alone.sent, "1 EVALSHA, 1 SET");
     // Two processes acquire, and one of them enqueues. Then two releases and a confirmation.
-    assert_eq!(hands_over.sent, "4 EVALSHA, 2 SET");
+    assert_eq!(hands_off.sent, "4 EVALSHA, 2 SET");
     wire.proxy.round_trip(ROUND_TRIP);
     assert_takes(2, "a call", async || time(call(&manager, "order:7")).await).await;
     assert_takes(2, "a hand-off", async || hand_off(wire, [&manager, &other]).await).await;

@@ -40,7 +40,9 @@ impl BatchSize {
 /// throughput with 8 and with 16 tasks, and 0.75 with 32. Beyond, large batches are better.
 const FEW: usize = 48;
 
-/// A fourth gives a tenth less with 8 to 32 tasks; an eighth gives a quarter less with 16.
+/// A fourth gives a tenth to a fifth less with 8 to 32 tasks, and an eighth a quarter less with 16.
+/// If tasks start after a pause, the fractions from a third to an eighth are equal within the
+/// noise.
 const FEW_FRACTION: usize = 6;
 
 /// With 64 tasks, batches of 8 to 32 requests give a third more than all in one. If client and
@@ -51,7 +53,7 @@ pub(super) const LARGE_BATCH: usize = 32;
 /// With 1,000 tasks, batches of 16 gain nothing. An eighth of the pending requests gains a sixth.
 const MANY_FRACTION: usize = 8;
 
-/// A write forgets this part of the peak. A peak of 64 is forgotten after about 30 writes.
+/// A write lowers the peak by this part of it: from 64 to 32 in 16 writes.
 const FADING: usize = 32;
 
 #[cfg(test)]
