@@ -23,18 +23,19 @@ PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
 
 LEDGER=proof/ledger.tsv
 COLUMNS=(date commit sources layer count seeds violations seconds server machine said)
-# The layers, with the goal and the unit of each.
+# The layers, with the goal and the unit of each. Together the goals take about an hour on two
+# cores; each layer can be run for longer.
 GOALS='
-core       5000000 schedules of the rules
+core       1000000 schedules of the rules
 exhaustive 1       runs of the model checker in its larger bounds
 engine     100000  schedules of the engine
-turmoil    100000  runs of the Redis backend over a simulated network
-faults     20000   real faults, on nine builds of the server
-kills      1000    killed holders, each with a waiter
-suite      20      runs of the whole test suite
-planted    25      seeded bugs
-mutants    500     mutants of the rules
-fuzz       60      seconds per fuzz target
+turmoil    50000   runs of the Redis backend over a simulated network
+faults     2250    real faults, on nine builds of the server
+kills      200     killed holders, each with a waiter
+suite      1       runs of the whole test suite
+planted    25      seeded bugs, of about 200
+mutants    100     mutants of the rules, of about 1,300
+fuzz       20      seconds per fuzz target
 '
 
 main() {
@@ -111,11 +112,33 @@ play() {
         suite) for _ in $(seq "$count"); do
             DLOCK_SIM_SEEDS=5000 DLOCK_ENGINE_SEEDS=200 DLOCK_TURMOIL_SEEDS=200 bash tests/run.sh || return
         done ;;
-        planted) bash proof/seeded_bugs.sh ;;
-        # DLOCK_MUTANTS_SHARD selects a part, such as 2/8; the parts add up.
-        mutants) bash proof/mutants.sh ${DLOCK_MUTANTS_SHARD:+--shard "$DLOCK_MUTANTS_SHARD"} ;;
+        # Each run continues after the last one, and begins again after the last bug or mutant.
+        planted)
+            echo "campaign: planted: seeds $from..$((from + count))"
+            bash proof/seeded_bugs.sh $(some_bugs "$count" "$from")
+            ;;
+        mutants)
+            echo "campaign: mutants: seeds $from..$((from + count))"
+            bash proof/mutants.sh --shard "$(part_of_mutants "$count" "$from")"
+            ;;
         fuzz) bash fuzz/run.sh "$count" ;;
     esac
+}
+
+# Prints the names of COUNT seeded bugs from one on, in an order that mixes layers and rules.
+some_bugs() {
+    local count=$1 from=$2 names
+    mapfile -t names < <(for bug in proof/seeded_bugs/*.patch; do
+        echo "$(basename "$bug" .patch | sha256sum | cut -c 1-16) $(basename "$bug" .patch)"
+    done | sort | cut -d ' ' -f 2)
+    for bug in $(seq "$from" $((from + count - 1))); do echo "${names[bug % ${#names[@]}]}"; done
+}
+
+# Prints the part of the mutants, such as 2/8, that has about COUNT of them and follows FROM others.
+part_of_mutants() {
+    local count=$1 from=$2 parts
+    parts=$((($(bash proof/mutants.sh --list | wc -l) + count - 1) / count))
+    echo "$((from / count % parts))/$parts"
 }
 
 # Prints the seed after the last recorded one of a layer, for any sources.
@@ -147,7 +170,6 @@ write_down() {
             # Mutants that do not build do not count.
             done=$(grep -oE '[0-9]+ (caught|missed|timed out)' <<<"$said" | awk '{ all += $1 } END { print all + 0 }')
             violations=$(grep -oE '[0-9]+ missed' <<<"$said" | cut -d ' ' -f 1)
-            seeds=${DLOCK_MUTANTS_SHARD:+part $DLOCK_MUTANTS_SHARD}
             ;;
         *)
             done=$(grep -oE ': [0-9]+ (schedules|faults)[, ]' <<<"$said" | awk '{ all += $2 } END { print all + 0 }')

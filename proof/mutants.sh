@@ -2,7 +2,7 @@
 # Mutants of the rules: cargo-mutants makes one change at a time in `dlock-runtime/src/protocol`,
 # which the fast tests of the rules must catch.
 #
-#   bash proof/mutants.sh                all mutants: about 800, two or three seconds each
+#   bash proof/mutants.sh                all mutants: about 1,300, two or three seconds each
 #   bash proof/mutants.sh --shard 2/8    the third of eight parts; parts add up
 #   bash proof/mutants.sh --file queue   the mutants of one file
 #   bash proof/mutants.sh --list         lists the mutants
