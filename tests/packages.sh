@@ -24,11 +24,17 @@ for package in dlock-calendar dlock-macros dlock-runtime dlock-cli; do
     echo "$package: $(wc -l <<<"$files") files"
 done
 
-# cargo keeps what it unpacked and built in the last run, under the same names and versions.
-rm -rf "${CARGO_TARGET_DIR:-target}/package"
-for cache in "${CARGO_HOME:-${HOME:-}/.cargo}"/registry/{src,cache}/*/dlock-{calendar,macros,runtime,cli}-[0-9]*; do
-    rm -rf "$cache"
-done
+# cargo keeps what it unpacked and built in the last run, under the same names and versions. It does
+# not see that a package has changed: all files in it have one fixed time, and it does not record the
+# sources of what comes from a registry.
+target=${CARGO_TARGET_DIR:-target}
+rm -rf "$target/package"
+rm -rf "${CARGO_HOME:-${HOME:-}/.cargo}"/registry/{src,cache}/*/dlock-{calendar,macros,runtime,cli}-[0-9]*
+built=("$target"/debug/.fingerprint/dlock-{calendar,macros,runtime,cli}-*/dep-*)
+{
+    grep -la 'package/dlock-' "${built[@]}"
+    grep -La 'src/' "${built[@]}"
+} 2>/dev/null | xargs -r dirname | xargs -r rm -rf
 
 # Builds each package from its files alone, against the packages before it.
 if output=$(cargo publish --workspace --dry-run --allow-dirty 2>&1); then
