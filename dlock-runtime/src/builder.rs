@@ -173,8 +173,9 @@ impl Builder {
     /// limits and ends with [`Error::Unavailable`](crate::Error::Unavailable). A hold that cannot
     /// be renewed in this way ends at its deadline.
     ///
-    /// Set it to the number of replicas that can become primary: then a failover loses no lock. See
-    /// [`docs::safety`](crate::docs::safety).
+    /// Set it to the number of replicas that can become primary: then a failover loses no lock,
+    /// with the exceptions that [`docs::safety`](crate::docs::safety#replicas-that-acknowledge)
+    /// lists.
     pub fn replica_acks(self, replicas: u8) -> Self {
         self.with("replica_acks", replicas, move |settings| settings.rules.replica_acks = replicas)
     }

@@ -304,8 +304,8 @@ impl LockManager {
     ///
     /// It waits at most one response timeout. While there is no connection, it fails immediately,
     /// unless one of the first two attempts to replace a lost connection is in progress. In a
-    /// cluster, one reply from any primary suffices. `memory://` is always ready, except during an outage that a
-    /// test simulates.
+    /// cluster, it checks one primary in use, and a disconnected one first. `memory://` is always
+    /// ready, except during an outage that a test simulates.
     ///
     /// Use it as a readiness probe, not as a liveness probe: restarting the process does not make
     /// the server reachable.
