@@ -152,7 +152,10 @@ run() {
             build+=("$argument")
         done
         cargo test -q --no-run "${build[@]}" || exit 3
-        timeout "$longest" cargo test -q "${arguments[@]}"
+        # One failed test is enough: others may hang until the limit.
+        timeout "$longest" cargo test -q "${arguments[@]}" &
+        tail --quiet --lines=+1 --follow --pid=$! "$work/log" | grep -qm1 -E '(---|\.\.\.) FAILED$' && kill $!
+        wait $!
     ) >"$work/log" 2>&1
     case $? in
         0) echo missed ;;
@@ -164,7 +167,7 @@ run() {
 
 # Prints the tests that failed, so that a reader sees whether they failed because of the mutant.
 failed_tests() {
-    sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p; s/^    \([a-z_:]*::[a-z_0-9:]*\)$/\1/p' "$work/log" | sort -u | head -3 | paste -sd ' '
+    sed -nE 's/^(.*) --- FAILED$/\1/p' "$work/log" | sort -u | head -3 | paste -sd ' '
 }
 
 # Prints the number of tested mutants that build.
