@@ -161,3 +161,18 @@ fn bodies_are_passed_on_token_for_token() {
         assert!(expanded.contains(&plain), "`{body}` gives {expanded}");
     }
 }
+
+/// `clippy::used_underscore_binding` would warn of code that the user did not write.
+#[test]
+fn a_name_with_an_underscore_is_captured_without_a_warning() {
+    let expanded = |argument| {
+        let item = quote!(
+            async fn f(#argument) {}
+        );
+        distributed_lock(quote!(key = "a"), item).to_string()
+    };
+    let allowed = quote!(allow(clippy::used_underscore_binding)).to_string();
+
+    assert!(expanded(quote!(_unused: u8)).contains(&allowed));
+    assert!(!expanded(quote!(used: u8)).contains(&allowed));
+}
