@@ -25,8 +25,8 @@ for package in dlock-calendar dlock-macros dlock-runtime dlock-cli; do
 done
 
 # cargo keeps what it unpacked and built in the last run, under the same names and versions. It does
-# not see that a package has changed: all files in it have one fixed time, and it does not record the
-# sources of what comes from a registry.
+# not see that a package has changed: all files in it have one fixed time, and it does not record
+# the sources of what comes from a registry.
 target=${CARGO_TARGET_DIR:-target}
 rm -rf "$target/package"
 rm -rf "${CARGO_HOME:-${HOME:-}/.cargo}"/registry/{src,cache}/*/dlock-{calendar,macros,runtime,cli}-[0-9]*
