@@ -517,6 +517,8 @@ impl std::fmt::Display for LossCause {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     fn contended(retry_after: Option<Duration>) -> Error {
@@ -579,6 +581,25 @@ mod tests {
                 assert!(!message.contains(detail), "{error:?}: {message}");
             }
         }
+    }
+
+    #[test]
+    fn each_http_status_has_its_client_message() {
+        let key = || LockKey::new("order:7").expect("a key");
+        let errors = [
+            Error::InvalidKey { template: "order:<id>".into(), problem: "empty".into() },
+            Error::UnknownJob { key: key() },
+            contended(None),
+            Error::KeyReused { key: key(), function: None },
+            config("url", "it is empty"),
+            Error::Unavailable { key: None, reason: "no connection".into() },
+        ];
+
+        let statuses = errors.each_ref().map(Error::http_status);
+        let messages: HashSet<_> = errors.iter().map(Error::client_message).collect();
+
+        assert_eq!(statuses, [400, 404, 409, 422, 500, 503]);
+        assert_eq!(messages.len(), statuses.len(), "{messages:?}");
     }
 
     #[test]
