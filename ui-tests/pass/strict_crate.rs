@@ -25,6 +25,13 @@ async fn returned((id, _): (u64, u8), _unused: u8) -> u64 {
     id
 }
 
+/// The attribute in the body applies to the arguments, too.
+#[distributed_lock(key = "a:<id>", on_contended = return(0))]
+async fn unchanged(mut id: u64) -> u64 {
+    #![allow(unused_mut)]
+    id
+}
+
 #[distributed_lock(key = "a:<id>", on_contended = skip)]
 async fn skipped(id: u64) {
     drop(id.to_string());
@@ -59,5 +66,5 @@ async fn derived(part: Part<'_, u8>) -> Result<String, Error> {
 fn main() {
     let part = Part { inner: Inner(7), name: "seven", _of: PhantomData };
     let _future = derived(part);
-    let _futures = (plain(1, Vec::new()), returned((1, 1), 1), skipped(1), || fallback((1, 1), 1));
+    let _futures = (plain(1, Vec::new()), returned((1, 1), 1), unchanged(1), skipped(1), || fallback((1, 1), 1));
 }
