@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use dlock_runtime::{Error, LockManager};
+use dlock_runtime::{Error, LockManager, ReleaseMode};
 use dlock_tests::{ClusterFleet, Proxy, QuorumFleet, RedisServer, SentinelFleet, acl, thread_within, within};
 use tokio::runtime::Runtime;
 
@@ -195,6 +195,21 @@ fn a_blocked_runtime_loses_no_hold() {
             });
         });
     }
+}
+
+/// Nothing is in flight at the end of the call, so only its release shows that the runtime is
+/// blocked.
+#[test]
+fn a_background_release_leaves_although_its_runtime_is_blocked() {
+    let (server, runtime, other) = (RedisServer::start(), MADE[0](), MADE[1]());
+    // With key tracking, the check of the hold would wake the driver.
+    let manager = runtime.block_on(connect(&server.url_with("?tracking=off")));
+    let lock = manager.lock("order:7").lease(LONG).release_mode(ReleaseMode::Background);
+    let body = async |_: &_| tokio::time::sleep(Duration::from_millis(100)).await;
+
+    runtime.block_on(lock.run(body)).expect("the lock is free"); // no thread drives it from here on
+
+    other.block_on(until_free(&server, "order:7", LONG / 6)); // the renewal would be due at a third
 }
 
 /// A call on another runtime, while the one that reads replies is blocked.
