@@ -202,8 +202,8 @@ fn a_blocked_runtime_loses_no_hold() {
 #[test]
 fn a_background_release_leaves_although_its_runtime_is_blocked() {
     let (server, runtime, other) = (RedisServer::start(), MADE[0](), MADE[1]());
-    // With key tracking, the check of the hold would wake the driver.
-    let manager = runtime.block_on(connect(&server.url_with("?tracking=off")));
+    // Otherwise, the check of the hold or the time limit of the acquisition would wake the driver.
+    let manager = runtime.block_on(connect(&server.url_with("?tracking=off&response_timeout=20s")));
     let lock = manager.lock("order:7").lease(LONG).release_mode(ReleaseMode::Background);
     let body = async |_: &_| tokio::time::sleep(Duration::from_millis(100)).await;
 
