@@ -80,7 +80,7 @@ fn a_waiter_outlives_the_runtime_of_its_manager() {
             let first = driven.await.expect("it only waits");
 
             tokio::task::spawn_blocking(move || end(first)).await.expect("a runtime ends");
-            held.release().await.expect("the server answers");
+            held.release().await.expect("the server replies");
             let guard = waiter.await.expect("the waiter does not panic").expect("the lock is granted");
 
             assert!(guard.release().await.is_ok());
