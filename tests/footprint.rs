@@ -87,6 +87,14 @@ async fn use_all(server: &mut RedisServer) {
     }
 }
 
+/// Starts three timers: one for each body that waits under a lock in memory.
+async fn use_timers(locks: &LockManager) {
+    for _ in 0..3 {
+        let ran = locks.lock("order:7").run(async |_guard| tokio::task::yield_now().await).await;
+        ran.expect("it is free");
+    }
+}
+
 #[test]
 fn a_manager_leaves_its_process_as_it_was() {
     thread_within(LONG, "the test", || {
@@ -112,5 +120,11 @@ fn a_manager_leaves_its_process_as_it_was() {
             assert!(begun.elapsed() < LONG / 2, "{:?}, {} descriptors", threads(), descriptors() - before.1);
             std::thread::sleep(Duration::from_millis(5)); // an event of the kernel, not of this process
         }
+
+        // tokio shows by a panic that a runtime has no timers.
+        let limited = Builder::new_current_thread().build().expect("a runtime");
+        let locks = runtime.block_on(LockManager::connect("memory://")).expect("it runs");
+        limited.block_on(use_timers(&locks));
+        assert_eq!(panics.load(Ordering::SeqCst), 2, "it is shown once, not once per timer");
     });
 }

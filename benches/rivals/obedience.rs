@@ -344,7 +344,7 @@ impl Server {
         request += "*1\r\n$4\r\nQUIT\r\n";
         connection.write_all(request.as_bytes()).expect("the server reads");
         let mut reply = String::new();
-        connection.read_to_string(&mut reply).expect("the server answers");
+        connection.read_to_string(&mut reply).expect("the server replies");
         reply.strip_suffix("+OK\r\n").expect("the answer to QUIT comes last").to_owned()
     }
 }

@@ -128,9 +128,9 @@ async fn locks_are_inspected_and_released_only_with_yes() {
 
     let (held, of_held) = dlock(&["inspect", &url, "order:7"]);
     let (refused, of_refused) = dlock(&["release", &url, "order:7"]);
-    let before = manager.inspect("order:7").await.expect("the server answers");
+    let before = manager.inspect("order:7").await.expect("the server replies");
     let (released, of_released) = dlock(&["release", "--yes", &url, "order:7"]);
-    let after = manager.inspect("order:7").await.expect("the server answers");
+    let after = manager.inspect("order:7").await.expect("the server replies");
     let (free, of_free) = dlock(&["inspect", &url, "order:7"]);
     let (again, of_again) = dlock(&["release", "--yes", &url, "order:7"]);
 
@@ -327,7 +327,7 @@ async fn control_characters_of_jobs_are_printed_escaped() {
     let manager = LockManager::connect(&url).await.expect("the server takes managers");
     let daily = dlock_runtime::scheduled::Schedule::cron("0 2 * * *").expect("valid");
     let ran = manager.job("nightly").run(&daily, async |_| Ok::<_, dlock_runtime::Error>(())).await;
-    ran.expect("the server answers").expect("the tick is due");
+    ran.expect("the server replies").expect("the tick is due");
     let [record] = <[String; 1]>::try_from(server.call(&["KEYS", "*##job"]).texts()).expect("one record");
     let token = server.call(&["HGET", &record, "en"]).text().expect("a run has ended").to_owned();
     for (text, shown) in HOSTILE {

@@ -81,7 +81,7 @@ impl CredentialsProvider {
             Ok(Ok(Ok(credentials))) => return Ok(credentials),
             Ok(Ok(Err(error))) => format!("failed: {error}"),
             Ok(Err(problem)) => problem,
-            Err(_) => format!("did not answer in {} ms", limit.as_millis()),
+            Err(_) => format!("did not reply in {} ms", limit.as_millis()),
         };
         Err(Failure::new(FailureKind::Passing, format!("the callback for credentials {problem}")))
     }

@@ -174,7 +174,7 @@ pub enum Error {
 
     /// An earlier call crashed, and its effects are unknown. The body did not run again.
     ///
-    /// It is the answer of `on_crash = fail` until an operator finds out what happened.
+    /// It is the result of `on_crash = fail` until an operator finds out what happened.
     #[error(
         "attempt {attempt} of the call with idempotency key `{key}` crashed, and its outcome is unknown: find out what it did, then run `dlock idem resolve`"
     )]

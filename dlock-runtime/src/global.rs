@@ -29,7 +29,7 @@ struct Slot {
 
 impl Slot {
     /// Returns the installed manager. A thread of a parent process that does not exist in this one
-    /// may have the lock: then there is no answer.
+    /// may have the lock: then it returns `None`.
     fn find(&self) -> Option<LockManager> {
         let installed = match self.installed.try_read() {
             Ok(installed) => installed,

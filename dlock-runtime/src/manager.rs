@@ -331,7 +331,7 @@ impl LockManager {
             answer = engine.query(&name, Command::Ping) => answered(answer),
             () = async { engine.backend.sleep(engine.rules.response_timeout).await } => {
                 let limit = engine.rules.response_timeout.as_millis();
-                let reason = format!("no answer from the server within {limit} ms");
+                let reason = format!("no reply from the server within {limit} ms");
                 Err(Failure::new(FailureKind::Passing, reason))
             }
         };

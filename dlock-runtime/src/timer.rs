@@ -5,6 +5,7 @@
 //! runtime, paused time works. Outside tokio, and on a runtime that was built without timers, the
 //! thread's timers are used.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::panic::catch_unwind;
@@ -13,7 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Id};
 use tokio::task::JoinHandle;
 
 use crate::config::config;
@@ -34,8 +35,7 @@ enum Inner {
 impl Timer {
     /// Starts a timer. It never ends early.
     pub(crate) fn new(time: Duration) -> Self {
-        let of_runtime = if Handle::try_current().is_ok() { of_runtime(time) } else { None };
-        Self(of_runtime.map_or_else(|| of_thread(time), Inner::Tokio))
+        Self(of_runtime(time).map_or_else(|| of_thread(time), Inner::Tokio))
     }
 }
 
@@ -88,10 +88,26 @@ pub(crate) fn check_runtime() -> Result<()> {
     Ok(())
 }
 
-/// Starts a timer of the current runtime, or returns `None`: tokio panics if the runtime has no
+/// Starts a timer of the current runtime. Returns `None` outside tokio, and if the runtime has no
 /// timers.
+///
+/// tokio shows the latter only by a panic, which a panic hook of the host observes. So it is tried
+/// once by each thread of such a runtime.
 fn of_runtime(time: Duration) -> Option<Pin<Box<tokio::time::Sleep>>> {
-    catch_unwind(|| Box::pin(tokio::time::sleep(time))).ok()
+    thread_local! {
+        /// The last runtime without timers that this thread has run. If tokio gives its ID to a
+        /// later runtime, that runtime is served by the timers of the thread `dlock-timer` too.
+        static WITHOUT_TIMERS: Cell<Option<Id>> = const { Cell::new(None) };
+    }
+    let runtime = Handle::try_current().ok()?.id();
+    if WITHOUT_TIMERS.get() == Some(runtime) {
+        return None;
+    }
+    let timer = catch_unwind(|| Box::pin(tokio::time::sleep(time))).ok();
+    if timer.is_none() {
+        WITHOUT_TIMERS.set(Some(runtime));
+    }
+    timer
 }
 
 fn of_thread(time: Duration) -> Inner {

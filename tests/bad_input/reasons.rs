@@ -198,9 +198,9 @@ async fn a_handshake_that_is_refused_keeps_the_words_of_the_server() {
             "WRONGPASS",
             false,
         ),
-        (":sesame@", "AUTH", "ERR max number of clients reached", "answered: ERR max number", true),
-        (":sesame@", "AUTH", "LOADING Redis is loading", "answered: LOADING Redis is loading", true),
-        (":sesame@", "AUTH", "DENIED not from there", "answered: DENIED not from there", false),
+        (":sesame@", "AUTH", "ERR max number of clients reached", "replied: ERR max number", true),
+        (":sesame@", "AUTH", "LOADING Redis is loading", "replied: LOADING Redis is loading", true),
+        (":sesame@", "AUTH", "DENIED not from there", "replied: DENIED not from there", false),
         ("", "SELECT", "ERR DB index is out of range", "ERR DB index is out of range", false),
         ("", "SELECT", "NOPERM no permissions to run 'select'", "NOPERM no permissions", false),
         ("", "SCRIPT", "ERR the proxy has no scripts", "ERR the proxy has no scripts", false),
@@ -281,7 +281,7 @@ async fn replies_that_trickle_end_at_the_limits() {
     let slow = of("INFO");
     let report = within(CONNECT, "an examination", doctor(&slow.url())).await.expect("the URL can be used");
 
-    assert!(report.to_string().contains("did not answer in time"), "{report}");
+    assert!(report.to_string().contains("did not reply in time"), "{report}");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
@@ -316,7 +316,7 @@ async fn a_cause_is_printed_once() {
         (url(&protected, "redis"), "Redis is running"),
         (url(&web, "redis"), "400 Bad Request"),
         (url(&full, "redis"), "max number of clients"),
-        (url(&silent, "redis"), "did not answer in time"),
+        (url(&silent, "redis"), "did not reply in time"),
         (locked, "WRONGPASS"),
     ] {
         let error = connect(&url).await.expect_err(&url);
@@ -357,7 +357,12 @@ async fn a_cause_is_printed_once_while_the_server_is_away() {
 async fn plain_reply_to_a_tls_handshake_is_the_reason() {
     for (sent, hangs_up, words, other) in [
         (PROTECTED.as_bytes(), true, "DENIED Redis is running in protected mode", "write `redis://`"),
-        (b"-ERR max number of clients reached\r\n", true, "ERR max number of clients reached", "answered"),
+        (
+            b"-ERR max number of clients reached\r\n",
+            true,
+            "ERR max number of clients reached",
+            "replied: ERR",
+        ),
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
             true,

@@ -130,7 +130,7 @@ async fn hanging_or_panicking_callback_is_unavailable_in_time() {
     let panics = builder.credentials(|| async { panic!("a bug in the callback") }).connect();
     let panics = within(Duration::from_secs(2), "the failure", panics).await;
 
-    for (outcome, words) in [(hangs, "did not answer in 200 ms"), (panics, "panicked")] {
+    for (outcome, words) in [(hangs, "did not reply in 200 ms"), (panics, "panicked")] {
         let error = outcome.expect_err("there are no credentials");
         assert!(error.is_unavailable() && error.to_string().contains(words), "{error:?}");
     }

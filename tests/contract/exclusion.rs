@@ -52,9 +52,9 @@ async fn try_acquire_returns_none_while_the_lock_is_held(world: World) {
     let (first, second) = (world.manager().await, world.manager().await);
     let held = hold(&first, "order:7").await;
 
-    let while_held = second.lock("order:7").try_acquire().await.expect("the backend answers");
+    let while_held = second.lock("order:7").try_acquire().await.expect("the backend replies");
     held.release().await.expect("it was held");
-    let afterwards = second.lock("order:7").try_acquire().await.expect("the backend answers");
+    let afterwards = second.lock("order:7").try_acquire().await.expect("the backend replies");
 
     assert!(while_held.is_none());
     assert!(afterwards.is_some());

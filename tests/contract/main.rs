@@ -38,9 +38,9 @@ async fn hold(manager: &LockManager, key: &str) -> LockGuard {
 async fn is_held(world: &World, key: &'static str) -> bool {
     let lock = world.manager().await.lock(key).lease(LONG);
     let outsider = tokio::spawn(async move {
-        match lock.try_acquire().await.expect("the backend answers") {
+        match lock.try_acquire().await.expect("the backend replies") {
             Some(guard) => {
-                guard.release().await.expect("the backend answers");
+                guard.release().await.expect("the backend replies");
                 false
             }
             None => true,

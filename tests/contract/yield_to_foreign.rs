@@ -57,7 +57,7 @@ async fn an_immediate_reacquire_yields_after_a_long_hold(world: World) {
 
     let released = Instant::now();
     held.release().await.expect("it was held");
-    let tried = manager.lock(KEY).try_acquire().await.expect("the backend answers");
+    let tried = manager.lock(KEY).try_acquire().await.expect("the backend replies");
     tried.expect("a single try is not delayed").release().await.expect("it was held");
     let granted = wait_for(&manager, KEY).await.expect("the waiter does not panic");
 

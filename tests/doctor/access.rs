@@ -37,7 +37,7 @@ async fn unreachable_and_silent_servers_are_found_in_time() {
     server.kill();
     let away = examine(&url).await;
 
-    assert_finds(&frozen, "connection", Danger, "did not answer in time");
+    assert_finds(&frozen, "connection", Danger, "did not reply in time");
     assert!(took < Duration::from_secs(6), "{took:?}");
     assert_finds(&away, "connection", Danger, "refused");
     assert!(!away.is_reachable(), "{away}");

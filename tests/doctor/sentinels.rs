@@ -24,7 +24,7 @@ async fn a_fleet_is_examined_from_its_sentinels_to_its_replicas() {
 
     assert_finds(&before, "replication", Warning, "2 replicas online, and `min-replicas-to-write` is 0");
     assert_finds(&after, "replication", Fine, "is 1");
-    assert_finds(&after, "sentinels", Fine, "3 of 3 sentinels answer, and agree");
+    assert_finds(&after, "sentinels", Fine, "3 of 3 sentinels reply, and agree");
     assert_finds(&after, "quorum", Fine, "");
     assert_finds(&after, "clocks", Fine, "");
     let replicas =
@@ -32,7 +32,7 @@ async fn a_fleet_is_examined_from_its_sentinels_to_its_replicas() {
     assert_eq!(replicas.count(), 2, "{after}");
     assert_finds(&not_all, "sentinels", Warning, "names 2 sentinels, and they know of 3");
     assert_finds(&one_less, "sentinel", Warning, "refused");
-    assert_finds(&one_less, "sentinels", Fine, "2 of 3 sentinels answer, and agree");
+    assert_finds(&one_less, "sentinels", Fine, "2 of 3 sentinels reply, and agree");
 }
 
 #[tokio::test]

@@ -170,8 +170,8 @@ fn parent_goes_on(runtime: &Runtime, url: &str, held: LockGuard, locks: &LockMan
     runtime.block_on(async {
         tokio::time::sleep(LEASE * 2).await; // each of the two leases needs renewals
         held.check().expect("it is renewed");
-        assert!(locks.inspect("order:1").await.expect("the server answers").is_some(), "it is held");
-        locks.ready().await.expect("the server answers");
+        assert!(locks.inspect("order:1").await.expect("the server replies").is_some(), "it is held");
+        locks.ready().await.expect("the server replies");
     });
     // A wake-up by message, in each direction.
     let (waiter, (notify, acquired)) = (others.lock("order:1").wait(SOON), std::sync::mpsc::channel());
@@ -617,7 +617,7 @@ fn a_child_can_connect_and_install_its_own_manager() {
     assert_ok(child, "a child");
     runtime.block_on(async {
         assert_eq!(under_the_installed_manager().await.expect("it is connected"), 7);
-        dlock_runtime::manager().expect("it is installed").ready().await.expect("the server answers");
+        dlock_runtime::manager().expect("it is installed").ready().await.expect("the server replies");
     });
 }
 

@@ -65,7 +65,7 @@ async fn a_waiter_from_before_the_reconnect_is_woken_in_its_namespace() {
     let held = ours.lock(&key).lease(LONG).acquire().await.expect("the lock is free");
     let waiting = theirs.lock(&key).lease(LONG).wait(LONG);
     let waiter = tokio::spawn(async move { waiting.acquire().await });
-    while ours.inspect(&key).await.expect("it answers").is_none_or(|seen| seen.waiters() == 0) {
+    while ours.inspect(&key).await.expect("it replies").is_none_or(|seen| seen.waiters() == 0) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
@@ -95,7 +95,7 @@ async fn a_namespace_polls_until_its_channel_is_allowed() {
     let waiting = theirs.lock(&key).lease(LONG).wait(LONG);
     let waiter = tokio::spawn(async move { waiting.acquire().await });
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(ours.inspect(&key).await.expect("it answers").map(|seen| seen.waiters()), Some(0));
+    assert_eq!(ours.inspect(&key).await.expect("it replies").map(|seen| seen.waiters()), Some(0));
 
     held.release().await.expect("it was held");
     let polled = within(LONG, "the waiter's lock", waiter).await.expect("no panic").expect("it polls");
@@ -137,11 +137,11 @@ async fn overlapping_namespaces_exclude_and_wake_waiters() {
 
     for (from, of_from, to, of_to) in [(&outer, "b:c", &inner, "c"), (&inner, "c", &outer, "b:c")] {
         let held = from.lock(of_from).lease(LONG).acquire().await.expect("the lock is free");
-        let refused = to.lock(of_to).try_acquire().await.expect("the server answers");
+        let refused = to.lock(of_to).try_acquire().await.expect("the server replies");
         assert!(refused.is_none());
         let waiting = to.lock(of_to).lease(LONG).wait(LONG);
         let waiter = tokio::spawn(async move { waiting.acquire().await });
-        while from.inspect(of_from).await.expect("it answers").is_none_or(|seen| seen.waiters() == 0) {
+        while from.inspect(of_from).await.expect("it replies").is_none_or(|seen| seen.waiters() == 0) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert!(held.check().is_ok());
@@ -227,7 +227,7 @@ async fn values_of_an_older_build_are_foreign_and_exclude() {
         server.call(&["SET", &name("order:7"), &value, "PX", "300"]);
 
         let refused = manager.lock("order:7").acquire().await;
-        let seen = manager.inspect("order:7").await.expect("it answers").expect("something is there");
+        let seen = manager.inspect("order:7").await.expect("it replies").expect("something is there");
         let after = server.call(&["GET", &name("order:7")]);
         let later = manager.lock("order:7").wait(LONG).acquire().await;
 

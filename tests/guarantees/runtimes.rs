@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use dlock_runtime::{Error, LockManager};
+use dlock_runtime::{Error, LockManager, ReleaseMode};
 use dlock_tests::{ClusterFleet, Proxy, QuorumFleet, RedisServer, SentinelFleet, acl, thread_within, within};
 use tokio::runtime::Runtime;
 
@@ -80,7 +80,7 @@ fn a_waiter_outlives_the_runtime_of_its_manager() {
             let first = driven.await.expect("it only waits");
 
             tokio::task::spawn_blocking(move || end(first)).await.expect("a runtime ends");
-            held.release().await.expect("the server answers");
+            held.release().await.expect("the server replies");
             let guard = waiter.await.expect("the waiter does not panic").expect("the lock is granted");
 
             assert!(guard.release().await.is_ok());
@@ -195,6 +195,21 @@ fn a_blocked_runtime_loses_no_hold() {
             });
         });
     }
+}
+
+/// Nothing is in flight at the end of the call, so only its release shows that the runtime is
+/// blocked.
+#[test]
+fn a_background_release_leaves_although_its_runtime_is_blocked() {
+    let (server, runtime, other) = (RedisServer::start(), MADE[0](), MADE[1]());
+    // Otherwise, the check of the hold or the time limit of the acquisition would wake the driver.
+    let manager = runtime.block_on(connect(&server.url_with("?tracking=off&response_timeout=20s")));
+    let lock = manager.lock("order:7").lease(LONG).release_mode(ReleaseMode::Background);
+    let body = async |_: &_| tokio::time::sleep(Duration::from_millis(100)).await;
+
+    runtime.block_on(lock.run(body)).expect("the lock is free"); // no thread drives it from here on
+
+    other.block_on(until_free(&server, "order:7", LONG / 6)); // the renewal would be due at a third
 }
 
 /// A call on another runtime, while the one that reads replies is blocked.

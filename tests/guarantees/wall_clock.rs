@@ -49,7 +49,7 @@ async fn a_client_wall_clock_step_does_not_change_holds() {
         tokio::time::sleep(LEASE * 2).await;
         worker.send("check order:7");
         worker.event("held", "order:7").await;
-        let taken = other.lock("order:7").lease(LONG).try_acquire().await.expect("the server answers");
+        let taken = other.lock("order:7").lease(LONG).try_acquire().await.expect("the server replies");
         // Conversely, a hold that the frozen server cannot renew ends on time.
         server.pause();
         let frozen = Moment::now();

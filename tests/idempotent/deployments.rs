@@ -190,7 +190,7 @@ async fn a_start_that_no_replica_has_is_undone() {
     assert!(matches!(&refused, Err(Error::Unavailable { .. })), "{refused:?}");
     assert!(refused.is_err_and(|error| error.to_string().contains("0 of 1 replicas")));
 
-    let status = async || plain.idempotent("k").status().await.expect("the server answers");
+    let status = async || plain.idempotent("k").status().await.expect("the server replies");
     until("the start is undone", async || status().await.is_none()).await;
     assert_eq!(runs.count(), 0);
 }

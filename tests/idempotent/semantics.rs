@@ -36,7 +36,7 @@ async fn a_duplicate_of_a_running_call_is_rejected_or_waits() {
                 panic!("{rejected:?}")
             };
             let body = async |_| Ok::<_, Error>(8);
-            assert!(two.idempotent("k").try_run(body).await.expect("the store answers").is_none());
+            assert!(two.idempotent("k").try_run(body).await.expect("the store replies").is_none());
             let late = runs.run(&two.idempotent("k").wait(Duration::from_millis(50))).await;
             assert!(matches!(late, Err(Error::InProgress { .. })), "{late:?}");
             let waiting = two.idempotent("k").wait(LONG);
@@ -59,7 +59,7 @@ async fn a_crash_is_remembered_until_its_policy_applies() {
         {
             let call = manager.idempotent(key).on_crash(on_crash);
             crash(&call).await;
-            let status = call.status().await.expect("the store answers").expect("it is remembered");
+            let status = call.status().await.expect("the store replies").expect("it is remembered");
             assert_eq!((status.state(), status.attempt()), (IdempotencyState::OutcomeUnknown, 1));
 
             match runs.run(&call).await {
@@ -151,7 +151,7 @@ async fn an_error_is_forgotten_or_remembered() {
         assert_eq!(returning(Problem::Timeout).await, Err(Problem::Timeout), "it is forgotten");
         assert_eq!(returning(Problem::Declined).await, Err(Problem::Declined), "it is remembered");
         assert_eq!(returning(Problem::Timeout).await, Err(Problem::Declined), "it is replayed");
-        let status = call.status().await.expect("the store answers").expect("there is a record");
+        let status = call.status().await.expect("the store replies").expect("there is a record");
         assert!(status.is_error() && status.result() == Some(br#""Declined""#), "{status:?}");
         let plain = manager.idempotent("k").run(async |_| Ok::<u8, Error>(1)).await;
         assert!(matches!(plain, Err(Error::Undecodable { .. })), "{plain:?}");
@@ -211,7 +211,7 @@ async fn completed_steps_are_replayed_to_the_next_attempt() {
         };
 
         attempt(true).await.expect_err("it fails after its step");
-        let status = call.status().await.expect("the store answers").expect("its step stays");
+        let status = call.status().await.expect("the store replies").expect("its step stays");
         assert_eq!((status.state(), status.steps()), (IdempotencyState::Forgotten, &["psp".to_owned()][..]));
         let outcome = attempt(false).await.expect("it runs");
 
@@ -344,21 +344,21 @@ async fn an_operator_replaces_the_result_of_an_operator() {
         let (manager, runs) = (world.manager().await, Runs::default());
         let call = manager.idempotent("resolved");
         crash(&call).await;
-        let crashed = call.status().await.expect("the store answers").expect("a record");
+        let crashed = call.status().await.expect("the store replies").expect("a record");
         assert_eq!((crashed.owner(), crashed.is_resolved()), (Some(manager.owner()), false));
 
-        assert!(call.resolve("not a number").await.expect("the store answers"));
+        assert!(call.resolve("not a number").await.expect("the store replies"));
         let wrong = runs.run(&call).await.expect_err("it is no number").to_string();
         assert!(wrong.contains("dlock idem resolve --done JSON --replace"), "{wrong}");
-        assert!(!call.resolve(&41).await.expect("the store answers"), "there is a result");
-        assert!(call.resolve_or_replace(&41).await.expect("the store answers"));
+        assert!(!call.resolve(&41).await.expect("the store replies"), "there is a result");
+        assert!(call.resolve_or_replace(&41).await.expect("the store replies"));
 
         assert_eq!(runs.run(&call).await.expect("it is replayed"), (41, true));
-        let resolved = call.status().await.expect("the store answers").expect("a record");
+        let resolved = call.status().await.expect("the store replies").expect("a record");
         assert_eq!((resolved.owner(), resolved.is_resolved()), (None, true));
         let of_body = manager.idempotent("completed");
         assert_eq!(runs.run(&of_body).await.expect("it runs"), (1, false));
-        assert!(!of_body.resolve_or_replace(&42).await.expect("the store answers"), "a body stored it");
+        assert!(!of_body.resolve_or_replace(&42).await.expect("the store replies"), "a body stored it");
         assert_eq!(runs.run(&of_body).await.expect("it is replayed"), (1, true));
     }
 }
@@ -387,10 +387,10 @@ async fn an_operator_resolves_or_forgets_a_crash() {
         crash(&done).await;
         crash(&undone).await;
 
-        assert!(done.resolve(&41).await.expect("the store answers"));
-        assert!(!done.resolve(&42).await.expect("the store answers"), "there is a result");
-        assert!(undone.forget().await.expect("the store answers"));
-        assert!(!undone.forget().await.expect("the store answers"), "it is gone");
+        assert!(done.resolve(&41).await.expect("the store replies"));
+        assert!(!done.resolve(&42).await.expect("the store replies"), "there is a result");
+        assert!(undone.forget().await.expect("the store replies"));
+        assert!(!undone.forget().await.expect("the store replies"), "it is gone");
 
         assert_eq!(runs.run(&done).await.expect("it is replayed"), (41, true));
         assert_eq!(runs.run(&undone).await.expect("it runs"), (1, false));

@@ -118,7 +118,7 @@ async fn a_promoted_replica_with_a_clock_behind_extends_locks() {
     promote(&replica);
 
     let other = LockManager::connect(&replica.url()).await.expect("the server takes managers");
-    let seen = other.inspect(KEY).await.expect("the server answers").expect("it is held");
+    let seen = other.inspect(KEY).await.expect("the server replies").expect("it is held");
     let left = seen.remaining().expect("it has a TTL");
     assert!(left > Duration::from_secs(40), "{left:?}");
 }

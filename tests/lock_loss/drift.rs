@@ -33,7 +33,7 @@ async fn round(url: &str) -> Round {
     let wants = second.lock(KEY).lease(LEASE).renew(false);
     let got = within(SOON, "the end of the lease", async {
         loop {
-            if let Some(guard) = wants.try_acquire().await.expect("the server answers") {
+            if let Some(guard) = wants.try_acquire().await.expect("the server replies") {
                 return guard;
             }
         }

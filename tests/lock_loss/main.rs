@@ -83,7 +83,7 @@ async fn assert_lost_and_fenced(first: &Holder, url: &str) {
 /// Checks that no other process acquires the lock, and that its holder can release it.
 async fn assert_kept(first: Holder, url: &str) {
     let other = LockManager::connect(url).await.expect("the server takes managers");
-    let tried = other.lock(KEY).lease(LEASE).try_acquire().await.expect("the server answers");
+    let tried = other.lock(KEY).lease(LEASE).try_acquire().await.expect("the server replies");
     assert!(tried.is_none(), "another process acquired the lock");
     assert!(first.guard.check().is_ok(), "{:?}", first.guard.check());
     let ready = async {

@@ -22,7 +22,7 @@ async fn a_foreign_write_to_the_key_loses_the_lock() {
 /// Waits until a waiter is queued behind the holder.
 async fn until_queued(first: &Holder) {
     let queued = async {
-        let inspect = async || first.manager.inspect(KEY).await.expect("the server answers");
+        let inspect = async || first.manager.inspect(KEY).await.expect("the server replies");
         while inspect().await.is_none_or(|seen| seen.waiters() == 0) {
             tokio::task::yield_now().await;
         }
@@ -58,7 +58,7 @@ async fn two_bodies() -> TwoBodies {
     let waiter = tokio::spawn(async move { lock.acquire().await });
     until_queued(&first).await;
     // Its reply follows that to the enqueue: a grant that arrives earlier is confirmed first.
-    waiting.ready().await.expect("the server answers");
+    waiting.ready().await.expect("the server replies");
 
     proxy.hold_requests(); // no reply denies the grant before its task runs
     let since = Moment::now();

@@ -24,7 +24,7 @@ async fn wait(wire: &Wire, manager: &LockManager) -> JoinHandle<LockGuard> {
     let waits = manager.clone();
     let waiter = tokio::spawn(async move { hold(&waits, "order:7").await });
     wire.until_waiting("order:7", 1).await;
-    manager.ready().await.expect("the server answers"); // the waiter has its reply
+    manager.ready().await.expect("the server replies"); // the waiter has its reply
     waiter
 }
 
@@ -64,7 +64,7 @@ async fn a_waiter_checks_with_one_command_per_half_grant_lease() {
     let cost = wire
         .cost(async {
             let _ = wire.proxy.on_request(b"EVALSHA").await;
-            other.ready().await.expect("the server answers"); // after it
+            other.ready().await.expect("the server replies"); // after it
         })
         .await;
 
@@ -80,7 +80,7 @@ async fn a_waiter_sends_a_bounded_number_of_requests_at_expiry() {
         .cost(async {
             wire.server.call(&["PEXPIRE", &name("order:7"), "600"]);
             release(granted(waiter).await).await;
-            other.ready().await.expect("the server answers"); // after the release
+            other.ready().await.expect("the server replies"); // after the release
         })
         .await;
 
@@ -118,7 +118,7 @@ async fn a_release_to_a_waiter_is_one_command_and_its_grant_none() {
                 release(guard).await;
                 let held = granted(waiter).await;
                 // After every command of the waiter.
-                other.ready().await.expect("the server answers");
+                other.ready().await.expect("the server replies");
                 std::mem::forget(held);
             })
             .await
@@ -133,7 +133,7 @@ async fn a_force_release_grants_with_one_command() {
         let (wire, [operator, _], guard, waiter) = contended(STEADY).await;
         let cost = wire
             .cost(async {
-                assert!(operator.force_release("order:7").await.expect("the server answers"));
+                assert!(operator.force_release("order:7").await.expect("the server replies"));
                 std::mem::forget(granted(waiter).await);
             })
             .await;
@@ -255,7 +255,7 @@ async fn a_try_acquire_of_a_held_lock_is_one_command() {
 
     let cost = wire
         .cost(async {
-            let tried = other.lock("order:7").try_acquire().await.expect("the server answers");
+            let tried = other.lock("order:7").try_acquire().await.expect("the server replies");
             assert!(tried.is_none());
         })
         .await;
@@ -271,7 +271,7 @@ async fn a_call_dropped_while_waiting_withdraws_with_one_command() {
         .cost(async {
             waiter.abort();
             drop(waiter.await);
-            other.ready().await.expect("the server answers"); // after the withdrawal
+            other.ready().await.expect("the server replies"); // after the withdrawal
         })
         .await;
 

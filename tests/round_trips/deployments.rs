@@ -44,7 +44,7 @@ async fn a_redisson_layout_waiter_subscribes_checks_and_retries() {
                 while wire.proxy.noted().len() < 3 {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-                holder.ready().await.expect("the server answers");
+                holder.ready().await.expect("the server replies");
             };
             within(LONG, "the check after the subscription", heard).await;
             release(guard).await;

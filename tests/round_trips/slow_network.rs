@@ -77,9 +77,9 @@ async fn requests_inside_a_hold_take_at_most_one_round_trip() {
     let extend = async || time(async { guard.extend(LONG).await.expect("it is held") }).await;
     assert_takes(1, "a longer lease", extend).await;
     let inspect =
-        async || time(async { manager.inspect("order:7").await.map(drop).expect("it answers") }).await;
+        async || time(async { manager.inspect("order:7").await.map(drop).expect("it replies") }).await;
     assert_takes(1, "an inspection", inspect).await;
-    let ready = async || time(async { manager.ready().await.expect("it answers") }).await;
+    let ready = async || time(async { manager.ready().await.expect("it replies") }).await;
     assert_takes(1, "a readiness probe", ready).await;
     let fence = async || {
         let guard = hold(&manager, "order:8").await;

@@ -38,7 +38,7 @@ async fn a_try_acquire_of_a_free_lock_is_one_command() {
 
     let cost = wire
         .cost(async {
-            let tried = manager.lock("order:7").try_acquire().await.expect("the server answers");
+            let tried = manager.lock("order:7").try_acquire().await.expect("the server replies");
             release(tried.expect("the lock is free")).await;
         })
         .await;
@@ -148,7 +148,7 @@ async fn an_inspection_is_one_command() {
     let _guard = hold(&manager, "order:7").await;
 
     let cost =
-        wire.cost(async { assert!(manager.inspect("order:7").await.expect("it answers").is_some()) }).await;
+        wire.cost(async { assert!(manager.inspect("order:7").await.expect("it replies").is_some()) }).await;
 
     // The value of the lock, and its counter of fencing tokens.
     cost.is("1 EVALSHA", "1 evalsha, 2 getrange, 1 pttl");
@@ -161,7 +161,7 @@ async fn a_force_release_is_one_command() {
     let _guard = hold(&holder, "order:7").await;
 
     let cost =
-        wire.cost(async { assert!(operator.force_release("order:7").await.expect("it answers")) }).await;
+        wire.cost(async { assert!(operator.force_release("order:7").await.expect("it replies")) }).await;
 
     cost.is("1 EVALSHA", "1 del, 1 evalsha, 1 getrange");
 }
@@ -251,5 +251,5 @@ async fn a_call_that_is_dropped_before_it_is_polled_sends_nothing() {
 /// Waits until one more script was called and its reply was received.
 async fn one_more(wire: &Wire, manager: &LockManager) {
     let _ = wire.proxy.on_request(b"EVALSHA").await;
-    manager.ready().await.expect("the server answers"); // its reply follows that of the script
+    manager.ready().await.expect("the server replies"); // its reply follows that of the script
 }

@@ -50,7 +50,7 @@ pub async fn time_of_handoff(from: &LockManager, to: &LockManager, key: &LockKey
         (Moment::now(), guard)
     });
     let queued = async {
-        while from.inspect(key).await.expect("the server answers").is_none_or(|seen| seen.waiters() == 0) {
+        while from.inspect(key).await.expect("the server replies").is_none_or(|seen| seen.waiters() == 0) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };

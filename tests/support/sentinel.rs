@@ -203,7 +203,7 @@ impl SentinelFleet {
     pub fn resume(&self, port: u16) {
         let server = self.server(port);
         server.resume();
-        wait_until("the resumed server answers", || server.try_call(&["PING"], CALL_LIMIT).is_ok());
+        wait_until("the resumed server replies", || server.try_call(&["PING"], CALL_LIMIT).is_ok());
     }
 
     /// Restarts a killed server, and returns when the fleet is whole again.

@@ -237,7 +237,7 @@ impl RedisServer {
     ///
     /// Panics if the server does not reply within 2 s.
     pub fn call<W: AsRef<[u8]>>(&self, words: &[W]) -> Reply {
-        self.try_call(words, CALL_LIMIT).expect("the server answers")
+        self.try_call(words, CALL_LIMIT).expect("the server replies")
     }
 
     /// Sends one command like [`call`](Self::call), with `limit` for each wait.
@@ -524,7 +524,7 @@ fn launch(
             break format!("it ended with {status}");
         }
         if started.elapsed() > START_LIMIT {
-            break format!("it did not answer within {START_LIMIT:?}");
+            break format!("it did not reply within {START_LIMIT:?}");
         }
         std::thread::sleep(POLL);
     };

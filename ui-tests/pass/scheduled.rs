@@ -30,7 +30,7 @@ async fn sync() -> Result<Option<()>, Error> {
 
 #[scheduled(name = "poll", every = PERIOD, catch_up = all(max = 2, window = PERIOD), overlap = queue_one, on_error = done, on_crash = rerun)]
 async fn poll() -> Result<Option<u8>, Failed> {
-    Err(Failed("no answer".to_owned()))
+    Err(Failed("no reply".to_owned()))
 }
 
 #[scheduled(
@@ -121,7 +121,7 @@ async fn main() {
     assert_eq!(is_send(nightly_report("all")).await.expect("a store").as_deref(), Some("all 1"));
     assert_eq!(is_send(nightly_report("all")).await.expect("a store"), None);
     assert_eq!(sync().await.expect("a store"), Some(()));
-    assert_eq!(poll().await.expect_err("it fails").0, "no answer");
+    assert_eq!(poll().await.expect_err("it fails").0, "no reply");
     let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
     assert_eq!(import(slot).await.expect("a store").map(|tick| tick.due()), Some(slot));
     assert_eq!(import(slot).await.expect("a store"), None);

@@ -149,7 +149,7 @@ impl Capabilities {
         release_notice: ReleaseNotice::Grant { is_proof: true },
         reports_changes: true,
         keeps_time: true,
-        // A server answers so many in about half a millisecond.
+        // A server replies to so many in about half a millisecond.
         max_renewals_in_flight: 64,
         store_calls: true,
     };

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::doctor::facts::{Answers, Deployment, Info, Need, Probe, RecordNeed, Refusal, Terms};
+use crate::doctor::facts::{Deployment, Info, Need, Probe, RecordNeed, Refusal, ServerReplies, Terms};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
 /// Checks the server's clock against this machine's. Leases are durations on either side, so no
 /// lease depends on it.
-pub(super) fn clock(answers: &Answers) -> Finding {
+pub(super) fn clock(replies: &ServerReplies) -> Finding {
     const CHECK: &str = "clock";
-    match &answers.clock {
+    match &replies.clock {
         Ok(offset) if offset.least() < APART => {
             let found = format!("its clock is {offset} this machine's");
             Finding::new(Fine, CHECK, found, "the difference does not matter")
@@ -28,13 +28,13 @@ pub(super) fn clock(answers: &Answers) -> Finding {
 }
 
 /// Checks the round trip time against every option that must leave time for round trips.
-pub(super) fn latency(answers: &Answers, terms: &Terms) -> Finding {
+pub(super) fn latency(replies: &ServerReplies, terms: &Terms) -> Finding {
     const CHECK: &str = "latency";
-    let mut pings = answers.pings.clone();
+    let mut pings = replies.pings.clone();
     pings.sort_unstable();
     let of_hundred = |share: usize| pings.get((pings.len() * share / 100).min(pings.len().saturating_sub(1)));
     let (Some(half), Some(slow)) = (of_hundred(50), of_hundred(99)) else {
-        return Finding::unread(CHECK, "its latency", "no ping was answered", "`redis-cli --latency`");
+        return Finding::unread(CHECK, "its latency", "no ping got a reply", "`redis-cli --latency`");
     };
     let found = format!(
         "p50 {}, p99 {} of {} pings; the response timeout is {}, the grant lease {}",
@@ -112,9 +112,9 @@ pub(super) fn forks(info: &Info, terms: &Terms) -> Option<Finding> {
 }
 
 /// Checks that this user may run the commands that locks need, by the results of trying each.
-pub(super) fn commands(answers: &Answers, terms: &Terms) -> Vec<Finding> {
+pub(super) fn commands(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
     const CHECK: &str = "commands";
-    let refused = answers.probes.iter().filter_map(|probe| Some((probe, probe.answer.as_ref().err()?)));
+    let refused = replies.probes.iter().filter_map(|probe| Some((probe, probe.reply.as_ref().err()?)));
     let (mut forbidden, unable): (Vec<_>, Vec<_>) = refused.partition(|(probe, refusal)| {
         refusal.is_forbidden || matches!(probe.need, Need::Tracking | Need::ScriptNames | Need::Owner)
     });
@@ -203,9 +203,9 @@ fn key_patterns(namespace: &str) -> (String, String) {
 /// Checks that this user may keep the records of idempotent calls and of jobs. `None` if it may.
 ///
 /// Locks need none of these commands, so what is missing is one note.
-pub(super) fn records(answers: &Answers, terms: &Terms) -> Option<Finding> {
-    let probes = answers.record_probes.iter();
-    let refused: Vec<_> = probes.filter_map(|probe| Some((probe, probe.answer.as_ref().err()?))).collect();
+pub(super) fn records(replies: &ServerReplies, terms: &Terms) -> Option<Finding> {
+    let probes = replies.record_probes.iter();
+    let refused: Vec<_> = probes.filter_map(|probe| Some((probe, probe.reply.as_ref().err()?))).collect();
     let (_, first) = refused.first()?;
     let list = |of: fn(&Probe<RecordNeed>) -> &str| {
         refused.iter().map(|(probe, _)| format!("`{}`", of(probe))).collect::<Vec<_>>().join(", ")
@@ -231,9 +231,9 @@ pub(super) fn records(answers: &Answers, terms: &Terms) -> Option<Finding> {
 const BY_TEXT: &str = "locks work, but each request carries the text of its script";
 
 /// Checks that this user may subscribe to the messages of releases.
-pub(super) fn channel(answers: &Answers, terms: &Terms) -> Finding {
+pub(super) fn channel(replies: &ServerReplies, terms: &Terms) -> Finding {
     const CHECK: &str = "channel";
-    match &answers.listening {
+    match &replies.listening {
         Ok(()) => Finding::new(
             Fine,
             CHECK,
@@ -271,16 +271,16 @@ const SLOW: Duration = Duration::from_millis(20);
 mod tests {
     use super::*;
     use crate::doctor::facts::Offset;
-    use crate::doctor::facts::tests::{answers, assert_is, terms};
+    use crate::doctor::facts::tests::{assert_is, replies, terms};
 
     #[test]
     fn a_clock_is_judged_by_what_is_sure() {
-        let of = |ahead, within| clock(&Answers { clock: Ok(Offset { ahead, within }), ..answers() });
+        let of = |ahead, within| clock(&ServerReplies { clock: Ok(Offset { ahead, within }), ..replies() });
 
         assert_is(&of(1_400_000, 500_000), Fine, "1400.0 ms ahead of this machine's");
         assert_is(&of(-2_000_000, 500), Note, "2000.0 ms behind this machine's");
         assert_is(&of(60_000_000, 500), Warning, "NTP");
-        assert_is(&clock(&Answers { clock: Err("NOPERM".into()), ..answers() }), Note, "NOPERM");
+        assert_is(&clock(&ServerReplies { clock: Err("NOPERM".into()), ..replies() }), Note, "NOPERM");
     }
 
     #[test]
@@ -288,14 +288,14 @@ mod tests {
         let of = |slow: u64, slow_ones: usize| {
             let mut pings = vec![Duration::from_millis(1); 100 - slow_ones];
             pings.extend(vec![Duration::from_millis(slow); slow_ones]);
-            latency(&Answers { pings, ..answers() }, &terms())
+            latency(&ServerReplies { pings, ..replies() }, &terms())
         };
 
         assert_is(&of(3, 2), Fine, "p50 1.00 ms, p99 3.00 ms of 100");
         assert_is(&of(300, 0), Fine, "p99 1.00 ms");
         assert_is(&of(60, 2), Note, "closer");
         assert_is(&of(300, 2), Warning, "raise `response_timeout` to `600ms`");
-        assert_is(&latency(&answers(), &terms()), Note, "no ping");
+        assert_is(&latency(&replies(), &terms()), Note, "no ping");
     }
 
     #[test]
@@ -303,7 +303,7 @@ mod tests {
         let steady = |ms: u64, change: fn(&mut Terms)| {
             let mut terms = terms();
             change(&mut terms);
-            latency(&Answers { pings: vec![Duration::from_millis(ms); 100], ..answers() }, &terms)
+            latency(&ServerReplies { pings: vec![Duration::from_millis(ms); 100], ..replies() }, &terms)
         };
         let raised = |finding: &Finding| {
             let advice = finding.remedy().unwrap_or_default().to_owned();
@@ -336,9 +336,9 @@ mod tests {
 
     #[test]
     fn forbidden_commands_are_reported_each_others_once() {
-        let probe = |command, need, answer| Probe { command, rule: Some("+it"), need, answer };
+        let probe = |command, need, reply| Probe { command, rule: Some("+it"), need, reply };
         let refusal = |is_forbidden| Err(Refusal { is_forbidden, said: "no".into() });
-        let of = |probes| commands(&Answers { probes, ..answers() }, &terms());
+        let of = |probes| commands(&ServerReplies { probes, ..replies() }, &terms());
 
         assert_is(&of(vec![probe("SET", Need::Locks, Ok(()))])[0], Fine, "every command");
         let forbidden = of(vec![
@@ -359,7 +359,7 @@ mod tests {
     fn missing_commands_of_records_are_one_note() {
         let probe = |command, need, is_refused| {
             let refusal = Refusal { is_forbidden: true, said: "NOPERM".into() };
-            Probe { command, rule: Some("+it"), need, answer: if is_refused { Err(refusal) } else { Ok(()) } }
+            Probe { command, rule: Some("+it"), need, reply: if is_refused { Err(refusal) } else { Ok(()) } }
         };
         let of = |refused: [bool; 3]| {
             let record_probes = vec![
@@ -367,7 +367,7 @@ mod tests {
                 probe("EXISTS", RecordNeed::Calls, refused[1]),
                 probe("HLEN", RecordNeed::Jobs, refused[2]),
             ];
-            records(&Answers { record_probes, ..answers() }, &terms())
+            records(&ServerReplies { record_probes, ..replies() }, &terms())
         };
 
         assert!(of([false; 3]).is_none());
@@ -389,8 +389,8 @@ mod tests {
 
     #[test]
     fn no_waiter_is_woken_without_a_subscription() {
-        assert_is(&channel(&answers(), &terms()), Fine, "may subscribe");
-        let deaf = Answers { listening: Err("NOPERM".into()), ..answers() };
+        assert_is(&channel(&replies(), &terms()), Fine, "may subscribe");
+        let deaf = ServerReplies { listening: Err("NOPERM".into()), ..replies() };
         assert_is(&channel(&deaf, &terms()), Warning, "every `poll_interval`, 100.00 ms");
     }
 }

@@ -60,10 +60,10 @@ fn of_sentinel(sentinel: &Sentinel) -> Vec<Finding> {
 fn agreement(sentinels: &[Sentinel]) -> Finding {
     const CHECK: &str = "sentinels";
     let mut named: Vec<_> = sentinels.iter().filter_map(|sentinel| sentinel.master.as_ref().ok()).collect();
-    let answered = named.len();
+    let replied = named.len();
     named.sort_unstable();
     named.dedup();
-    let count = format!("{answered} of {} sentinels answer", sentinels.len());
+    let count = format!("{replied} of {} sentinels reply", sentinels.len());
     match named.as_slice() {
         [] => {
             let finding =
@@ -71,13 +71,12 @@ fn agreement(sentinels: &[Sentinel]) -> Finding {
             finding
                 .advice("check the addresses of the sentinels, and their ports, which are 26379 unless given")
         }
-        [master] if answered * 2 > sentinels.len() => {
+        [master] if replied * 2 > sentinels.len() => {
             Finding::new(Fine, CHECK, format!("{count}, and agree on {master}"), "the primary is known")
         }
         [_] => {
             let meaning = "fewer than half are reachable, so their reports may be out of date";
-            Finding::new(Warning, CHECK, count, meaning)
-                .advice("see the findings of those that do not answer")
+            Finding::new(Warning, CHECK, count, meaning).advice("see the findings of those that do not reply")
         }
         several => {
             let several: Vec<_> = several.iter().map(|master| master.as_str()).collect();
@@ -153,7 +152,7 @@ pub(super) fn clocks(servers: &[Server]) -> Option<Finding> {
     const CHECK: &str = "clocks";
     let clocks = servers
         .iter()
-        .filter_map(|server| Some((&server.address, *server.answers.as_ref().ok()?.clock.as_ref().ok()?)));
+        .filter_map(|server| Some((&server.address, *server.replies.as_ref().ok()?.clock.as_ref().ok()?)));
     let clocks: Vec<_> = clocks.collect();
     let (first, last) =
         (clocks.iter().min_by_key(|(_, at)| at.ahead)?, clocks.iter().max_by_key(|(_, at)| at.ahead)?);
@@ -181,8 +180,8 @@ const FAR_APART: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::tests::answers;
-    use crate::doctor::facts::{Answers, Offset};
+    use crate::doctor::facts::tests::replies;
+    use crate::doctor::facts::{Offset, ServerReplies};
     use crate::doctor::report::Severity;
 
     fn sentinel(master: Result<&str, &str>, known: u64, quorum: Result<(), &str>) -> Sentinel {
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn sentinels_must_answer_agree_and_be_able_to_elect() {
+    fn sentinels_must_reply_agree_and_be_able_to_elect() {
         let good = || sentinel(Ok("m:1"), 3, Ok(()));
         let cases = [
             ([good(), good(), good()], Fine, ""),
@@ -237,7 +236,10 @@ mod tests {
             let servers = offsets.iter().map(|(ahead, within)| Server {
                 address: "h".to_owned(),
                 part: Part::Replica,
-                answers: Ok(Answers { clock: Ok(Offset { ahead: *ahead, within: *within }), ..answers() }),
+                replies: Ok(ServerReplies {
+                    clock: Ok(Offset { ahead: *ahead, within: *within }),
+                    ..replies()
+                }),
             });
             clocks(&servers.collect::<Vec<_>>()).map(|finding| finding.severity())
         };

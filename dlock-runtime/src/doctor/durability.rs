@@ -1,7 +1,7 @@
 //! Checks of whether a server keeps its data: eviction, memory, persistence. See also
 //! `replication`.
 
-use crate::doctor::facts::{Answers, Deployment, Info, Terms};
+use crate::doctor::facts::{Deployment, Info, ServerReplies, Terms};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
@@ -56,11 +56,11 @@ pub(super) fn memory(info: &Info) -> Finding {
 }
 
 /// Checks what a restart loses.
-pub(super) fn persistence(info: &Info, answers: &Answers, terms: &Terms) -> Finding {
+pub(super) fn persistence(info: &Info, replies: &ServerReplies, terms: &Terms) -> Finding {
     const CHECK: &str = "persistence";
     const CURE: &str = "set `appendonly yes` and `appendfsync always` if no restart may lose a lock";
     if info.number("aof_enabled") == Some(1) {
-        return match answers.setting("appendfsync") {
+        return match replies.setting("appendfsync") {
             Ok("always") => {
                 let found = "`appendonly yes` with `appendfsync always`";
                 Finding::new(Fine, CHECK, found, "a restart keeps every granted lock")
@@ -84,7 +84,7 @@ pub(super) fn persistence(info: &Info, answers: &Answers, terms: &Terms) -> Find
         let meaning = "a restart loses its locks, which the other servers keep: it votes again when the longest lease has expired";
         return Finding::new(Fine, CHECK, "`appendonly` is not set", meaning);
     }
-    let (found, meaning) = if let Ok("") = answers.setting("save") {
+    let (found, meaning) = if let Ok("") = replies.setting("save") {
         ("neither `appendonly` nor `save` is set", "a restart loses every lock")
     } else {
         let meaning = "a restart restores the locks of the last snapshot, and loses later ones";
@@ -111,7 +111,7 @@ fn megabytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::tests::{answers, assert_is, info, terms};
+    use crate::doctor::facts::tests::{assert_is, info, replies, terms};
 
     #[test]
     fn a_policy_that_evicts_is_dangerous_once_there_is_a_limit() {
@@ -133,16 +133,16 @@ mod tests {
     #[test]
     fn a_restart_loses_what_is_not_on_the_disk() {
         let set = |name, value: &str| {
-            let mut answers = answers();
-            answers.settings = vec![(name, Ok(value.to_owned()))];
-            answers
+            let mut replies = replies();
+            replies.settings = vec![(name, Ok(value.to_owned()))];
+            replies
         };
         let (aof, none) = (info("aof_enabled:1"), info("aof_enabled:0"));
 
         assert_is(&persistence(&aof, &set("appendfsync", "always"), &terms()), Fine, "always");
         assert_is(&persistence(&aof, &set("appendfsync", "everysec"), &terms()), Note, "last second");
         assert_is(&persistence(&aof, &set("appendfsync", "no"), &terms()), Note, "half minute");
-        assert_is(&persistence(&aof, &answers(), &terms()), Note, "`CONFIG GET appendfsync`");
+        assert_is(&persistence(&aof, &replies(), &terms()), Note, "`CONFIG GET appendfsync`");
         assert_is(&persistence(&none, &set("save", ""), &terms()), Warning, "loses every lock");
         assert_is(&persistence(&none, &set("save", "3600 1"), &terms()), Warning, "last snapshot");
         let voter = Terms { topology: Deployment::Quorum, ..terms() };

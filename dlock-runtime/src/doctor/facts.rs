@@ -65,7 +65,7 @@ pub(crate) struct Server {
     pub(crate) address: String,
     pub(crate) part: Part,
     /// Its replies, or why the connection failed.
-    pub(crate) answers: Read<Answers>,
+    pub(crate) replies: Read<ServerReplies>,
 }
 
 /// The role of a server for the manager.
@@ -79,7 +79,7 @@ pub(crate) enum Part {
 
 /// The replies of one server.
 #[derive(Debug)]
-pub(crate) struct Answers {
+pub(crate) struct ServerReplies {
     pub(crate) info: Read<Info>,
     pub(crate) settings: Vec<(&'static str, Read<String>)>,
     pub(crate) clock: Read<Offset>,
@@ -93,7 +93,7 @@ pub(crate) struct Answers {
     pub(crate) record_probes: Vec<Probe<RecordNeed>>,
 }
 
-impl Answers {
+impl ServerReplies {
     /// Returns a setting, as `CONFIG GET` reports it.
     pub(crate) fn setting(&self, name: &str) -> Read<&str> {
         let found = self.settings.iter().find(|(setting, _)| *setting == name);
@@ -178,7 +178,7 @@ pub(crate) struct Probe<N = Need> {
     /// The ACL rule that allows it; `None` for a step of several commands.
     pub(crate) rule: Option<&'static str>,
     pub(crate) need: N,
-    pub(crate) answer: Result<(), Refusal>,
+    pub(crate) reply: Result<(), Refusal>,
 }
 
 /// The purpose of a command.
@@ -265,8 +265,8 @@ pub(super) mod tests {
     }
 
     /// Returns the replies of a server without `INFO` that refused nothing.
-    pub(in crate::doctor) fn answers() -> Answers {
-        Answers {
+    pub(in crate::doctor) fn replies() -> ServerReplies {
+        ServerReplies {
             info: Err("not asked".into()),
             settings: Vec::new(),
             clock: Ok(Offset { ahead: 0, within: 0 }),
@@ -292,7 +292,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_fields_of_an_answer_are_found_by_their_whole_names() {
+    fn the_fields_of_a_reply_are_found_by_their_whole_names() {
         let info = Info("# Memory\r\nmaxmemory_human:1M\r\nmaxmemory:1048576\r\n".to_owned());
 
         assert_eq!(info.number("maxmemory"), Some(1_048_576));

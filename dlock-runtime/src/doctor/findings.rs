@@ -3,7 +3,7 @@
 //! See `durability`, `replication`, and `connectivity` for checks of one server, and `deployment`
 //! and `quorum` for checks of several.
 
-use crate::doctor::facts::{Answers, Deployment, Facts, Part, Server, Terms};
+use crate::doctor::facts::{Deployment, Facts, Part, Server, ServerReplies, Terms};
 use crate::doctor::report::{Finding, Report, Severity};
 use crate::doctor::{connectivity, deployment, durability, quorum, replication};
 
@@ -17,7 +17,7 @@ pub(super) fn judge(facts: &Facts) -> Report {
         findings.extend(quorum::votes(&facts.servers));
     }
     findings.extend(deployment::clocks(&facts.servers));
-    let is_reachable = facts.servers.iter().any(|server| server.answers.is_ok());
+    let is_reachable = facts.servers.iter().any(|server| server.replies.is_ok());
     Report::new(findings, is_reachable)
 }
 
@@ -30,10 +30,10 @@ pub(super) fn of_memory() -> Report {
 }
 
 fn of_server(server: &Server, terms: &Terms) -> Vec<Finding> {
-    let findings = match &server.answers {
+    let findings = match &server.replies {
         Err(why) => vec![unreached(server.part, why)],
-        Ok(answers) if server.part == Part::Master => of_master(answers, terms),
-        Ok(answers) => of_replica(answers),
+        Ok(replies) if server.part == Part::Master => of_master(replies, terms),
+        Ok(replies) => of_replica(replies),
     };
     findings.into_iter().map(|finding| finding.of(&server.address)).collect()
 }
@@ -59,19 +59,19 @@ fn unreached(part: Part, why: &str) -> Finding {
     }
 }
 
-fn of_master(answers: &Answers, terms: &Terms) -> Vec<Finding> {
+fn of_master(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
     let reached = Finding::new(Severity::Ok, "connection", "it replies", "locks can be acquired");
     let mut findings = vec![reached];
-    match &answers.info {
+    match &replies.info {
         Ok(info) if replication::is_sentinel(info) => return vec![replication::role(info, terms)],
         Ok(info) => {
             findings.push(replication::version(info));
             findings.push(replication::role(info, terms));
             findings.push(durability::eviction(info));
             findings.push(durability::memory(info));
-            findings.push(durability::persistence(info, answers, terms));
+            findings.push(durability::persistence(info, replies, terms));
             findings.extend(durability::failing_disk(info));
-            findings.push(replication::replication(info, answers, terms));
+            findings.push(replication::replication(info, replies, terms));
             findings.extend(connectivity::forks(info, terms));
         }
         Err(why) => {
@@ -79,18 +79,18 @@ fn of_master(answers: &Answers, terms: &Terms) -> Vec<Finding> {
             findings.extend(connectivity::not_introduced(why, terms));
         }
     }
-    findings.push(connectivity::clock(answers));
-    findings.push(connectivity::latency(answers, terms));
-    findings.extend(connectivity::commands(answers, terms));
-    findings.extend(connectivity::records(answers, terms));
-    findings.push(connectivity::channel(answers, terms));
+    findings.push(connectivity::clock(replies));
+    findings.push(connectivity::latency(replies, terms));
+    findings.extend(connectivity::commands(replies, terms));
+    findings.extend(connectivity::records(replies, terms));
+    findings.push(connectivity::channel(replies, terms));
     findings
 }
 
-fn of_replica(answers: &Answers) -> Vec<Finding> {
+fn of_replica(replies: &ServerReplies) -> Vec<Finding> {
     let reached = Finding::new(Severity::Ok, "connection", "it replies", "it can be used if it is promoted");
     let mut findings = vec![reached];
-    match &answers.info {
+    match &replies.info {
         Ok(info) => {
             findings.push(replication::version(info));
             findings.push(replication::following(info));
@@ -98,7 +98,7 @@ fn of_replica(answers: &Answers) -> Vec<Finding> {
         }
         Err(why) => findings.extend(unread(why)),
     }
-    findings.push(connectivity::clock(answers));
+    findings.push(connectivity::clock(replies));
     findings
 }
 

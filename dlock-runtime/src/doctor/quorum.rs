@@ -7,7 +7,7 @@ use crate::doctor::report::Severity::{Danger, Ok as Fine, Warning};
 /// Checks the servers of a quorum.
 pub(super) fn votes(servers: &[Server]) -> Vec<Finding> {
     const CHECK: &str = "quorum";
-    let (all, asked) = (servers.len(), servers.iter().filter(|server| server.answers.is_ok()).count());
+    let (all, asked) = (servers.len(), servers.iter().filter(|server| server.replies.is_ok()).count());
     let found = format!("{asked} of {all} servers are reachable");
     let cure = "see the findings of those that are not";
     let majority = if asked * 2 <= all {
@@ -25,7 +25,7 @@ pub(super) fn votes(servers: &[Server]) -> Vec<Finding> {
 
 /// Finds a server that is named twice: it would have two votes.
 fn twice(servers: &[Server]) -> Option<Finding> {
-    let id = |server: &Server| Some(run_id(server.answers.as_ref().ok()?.info.as_ref().ok()?)?.to_owned());
+    let id = |server: &Server| Some(run_id(server.replies.as_ref().ok()?.info.as_ref().ok()?)?.to_owned());
     let known: Vec<_> = servers.iter().filter_map(|server| Some((&server.address, id(server)?))).collect();
     let (one, other) = known.iter().enumerate().find_map(|(at, (address, id))| {
         let (other, _) = known.iter().skip(at + 1).find(|(_, other)| other == id)?;
@@ -44,16 +44,17 @@ fn run_id(info: &Info) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::tests::answers;
-    use crate::doctor::facts::{Answers, Part};
+    use crate::doctor::facts::tests::replies;
+    use crate::doctor::facts::{Part, ServerReplies};
     use crate::doctor::report::Severity;
 
     fn server(run_id: Option<&str>) -> Server {
-        let answers = run_id.map(|id| Answers { info: Ok(Info(format!("run_id:{id}\r\n"))), ..answers() });
+        let replies =
+            run_id.map(|id| ServerReplies { info: Ok(Info(format!("run_id:{id}\r\n"))), ..replies() });
         Server {
             address: "h:1".to_owned(),
             part: Part::Master,
-            answers: answers.ok_or_else(|| "gone".into()),
+            replies: replies.ok_or_else(|| "gone".into()),
         }
     }
 
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_half_must_answer_and_each_be_another() {
+    fn more_than_half_must_reply_and_each_be_another() {
         assert_eq!(worst([Some("a"), Some("b"), Some("c")]), Fine);
         assert_eq!(worst([Some("a"), Some("b"), None]), Warning);
         assert_eq!(worst([Some("a"), None, None]), Danger);

@@ -1,6 +1,6 @@
 //! Checks of a server's version, role, and replication.
 
-use crate::doctor::facts::{Answers, Deployment, Info, Terms};
+use crate::doctor::facts::{Deployment, Info, ServerReplies, Terms};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
@@ -70,7 +70,7 @@ pub(super) fn is_sentinel(info: &Info) -> bool {
 }
 
 /// Checks what happens to locks when this primary fails.
-pub(super) fn replication(info: &Info, answers: &Answers, terms: &Terms) -> Finding {
+pub(super) fn replication(info: &Info, replies: &ServerReplies, terms: &Terms) -> Finding {
     const CHECK: &str = "replication";
     const CURE: &str =
         "set `min-replicas-to-write 1` and `min-replicas-max-lag 2` on every server that can become primary";
@@ -101,7 +101,7 @@ pub(super) fn replication(info: &Info, answers: &Answers, terms: &Terms) -> Find
         return Finding::new(Warning, CHECK, format!("{replicas} online"), meaning)
             .advice("start a replica, and check that it can log in (`masteruser`, `masterauth`)");
     }
-    match answers.setting("min-replicas-to-write").map(str::parse::<u64>) {
+    match replies.setting("min-replicas-to-write").map(str::parse::<u64>) {
         Ok(Ok(0)) => {
             let found = format!("{replicas} online, and `min-replicas-to-write` is 0");
             let meaning = "a primary that is cut off from its replicas keeps granting locks, which the new primary grants as well";
@@ -148,7 +148,7 @@ pub(super) fn following(info: &Info) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::tests::{answers, assert_is, info, terms};
+    use crate::doctor::facts::tests::{assert_is, info, replies, terms};
 
     #[test]
     fn a_server_is_named_and_must_be_new_enough() {
@@ -176,16 +176,16 @@ mod tests {
     fn a_master_that_may_be_failed_over_must_ask_its_replicas() {
         let with = info("slave0:ip=h,port=1,state=online,offset=1,lag=0");
         let least = |value: &str| {
-            let mut answers = answers();
-            answers.settings = vec![("min-replicas-to-write", Ok(value.to_owned()))];
-            answers
+            let mut replies = replies();
+            replies.settings = vec![("min-replicas-to-write", Ok(value.to_owned()))];
+            replies
         };
         let alone = terms();
         let watched = Terms { topology: Deployment::Sentinels, ..terms() };
 
         assert_is(&replication(&with, &least("1"), &watched), Fine, "is 1");
         assert_is(&replication(&with, &least("0"), &watched), Warning, "min-replicas-to-write 1");
-        assert_is(&replication(&with, &answers(), &watched), Note, "`CONFIG GET min-replicas-to-write`");
+        assert_is(&replication(&with, &replies(), &watched), Note, "`CONFIG GET min-replicas-to-write`");
         assert_is(
             &replication(&info("role:master"), &least("0"), &watched),
             Warning,

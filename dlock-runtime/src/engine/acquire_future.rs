@@ -215,7 +215,7 @@ fn error(key: LockKey, refusal: AcquireFailure) -> Error {
         AcquireFailure::Failed(failure) => failure.into_error(key),
         AcquireFailure::NoAnswer { waited } => Error::Unavailable {
             key: Some(key),
-            reason: format!("no answer from the server within {} ms", waited.as_millis()).into(),
+            reason: format!("no reply from the server within {} ms", waited.as_millis()).into(),
         },
         AcquireFailure::Shutdown => Error::Shutdown { key: Some(key) },
         AcquireFailure::ParentLost => {

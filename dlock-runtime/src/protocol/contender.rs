@@ -451,7 +451,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
             Some(wanted) if wanted == lease && !deadline.holds_at(ctx.now) => {
                 ctx.send(token, Command::RELEASE);
                 let late =
-                    Failure::new(FailureKind::Passing, "the server's answer took longer than the lease");
+                    Failure::new(FailureKind::Passing, "the server's reply took longer than the lease");
                 self.on_failed(late, ctx);
             }
             Some(wanted) if wanted == lease => {

@@ -161,7 +161,7 @@ impl RetryState {
 
     /// Extends the end of a call without a reply by 50 ms, so that `wait = "0s"` still makes one
     /// try.
-    pub(crate) fn await_first_answer(&mut self, now: BootInstant) {
+    pub(crate) fn await_first_reply(&mut self, now: BootInstant) {
         let latest = self.limit.plus(GRACE);
         if self.limit != BootInstant::NEVER && self.is_over(now) && now < latest {
             self.over_at = latest;

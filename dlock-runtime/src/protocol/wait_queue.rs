@@ -280,7 +280,7 @@ impl<A: PartialEq> WaitQueue<A> {
         let Some(queue) = &mut self.0 else { return (false, given_up) };
         let due = |retry_state: &mut RetryState, contends: bool| {
             if unobserved {
-                retry_state.await_first_answer(now);
+                retry_state.await_first_reply(now);
             }
             let tries = retry_state.consume_retry(now);
             // The reply decides the last try of the contender. For the others a task of this

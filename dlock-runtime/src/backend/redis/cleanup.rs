@@ -137,13 +137,13 @@ mod tests {
     #[test]
     fn a_release_is_answered_though_its_token_is_being_cleaned_up() {
         let (cleanup, token) = (CleanupQueue::default(), TokenSource::new().next());
-        cleanup.add(vec![("k".into(), token)], Some(1)); // an enqueue without an answer, sent before the release
+        cleanup.add(vec![("k".into(), token)], Some(1)); // an enqueue without a reply, sent before the release
         let (answer, _receiver) = oneshot::channel();
         let release = Request {
             answer: Some(ReplyRecipient::Caller(answer)),
             ..Request::new("k".into(), token, Command::RELEASE)
         };
-        let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"));
+        let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"));
         let mut replies =
             vec![(release, unknown.clone()), (Request::new("k".into(), token, Command::Withdraw), unknown)];
 

@@ -181,7 +181,8 @@ impl RequestSender for Driver {
     ///
     /// Requests are sent immediately if a caller waits for one and nothing is in flight, or if they
     /// are a batch: the server then works on one part while tasks request the next. Otherwise the
-    /// writer collects them, which costs less per request.
+    /// writer collects them, which costs less per request, and writes them all when it runs. If its
+    /// runtime is blocked, the driver writes them after about 20 ms.
     fn flush(&self) {
         let is_idle = match self.topology.traffic(&self.shared) {
             LoadHint::Idle => true,
@@ -189,9 +190,11 @@ impl RequestSender for Driver {
             LoadHint::DriverOnly => return self.shared.wake.notify_one(),
         };
         if self.shared.is_write_due(is_idle) {
-            self.send();
-        } else {
-            self.shared.wake_writer();
+            return self.send();
+        }
+        self.shared.wake_writer();
+        if is_idle {
+            self.topology.watch_writer(); // otherwise, the requests in flight are watched
         }
     }
 }

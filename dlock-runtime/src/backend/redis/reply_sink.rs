@@ -171,7 +171,7 @@ mod tests {
     fn read_only_commands_leave_no_effect() {
         for command in [Command::Verify, Command::Inspect, Command::Ping] {
             let request = Request::new("k".into(), TokenSource::of_process(1).next(), command);
-            for reply in [Reply::Owner, Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"))] {
+            for reply in [Reply::Owner, Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"))] {
                 assert!(possible_effects(&request, &reply).is_empty(), "{command:?}: {reply:?}");
             }
         }

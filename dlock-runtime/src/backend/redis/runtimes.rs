@@ -46,6 +46,8 @@ pub(crate) struct Runtimes {
     /// Notified when connections have moved to the own thread, which must then write what is
     /// queued.
     pub(super) has_left_callers: Notify,
+    /// Notified when connections have moved back, where they must be watched.
+    pub(super) has_returned_to_callers: Notify,
 }
 
 /// An open connection that can move to another runtime.
@@ -218,6 +220,8 @@ impl Runtimes {
         if let Some(callers) = self.callers() {
             move_all(&connections, &callers, false);
         }
+        drop(connections);
+        self.has_returned_to_callers.notify_waiters();
     }
 }
 

@@ -304,7 +304,7 @@ impl Net {
             (pending, epoch)
         };
         for (_, (request, sent)) in pending {
-            let failure = Failure::new(FailureKind::Passing, "no answer").with_connection_lost();
+            let failure = Failure::new(FailureKind::Passing, "no reply").with_connection_lost();
             let replies = vec![(request, Reply::Unknown(failure))];
             self.deliver(process, replies, BootInstant::from_nanos(sent), Some(epoch));
         }

@@ -327,7 +327,7 @@ fn hand_offs_end_when_another_process_waits() {
     let (_, [early, later], _) = handed_off_twice();
     let after_it = [
         handed_off_after(waiters(1)),
-        handed_off_after(|_| Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"))),
+        handed_off_after(|_| Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"))),
     ];
 
     assert!(matches!(early[..], [Action::Grant { acquisition: 2, .. }]), "{early:?}");

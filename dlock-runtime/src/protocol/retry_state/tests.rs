@@ -99,7 +99,7 @@ fn a_process_that_was_stopped_still_makes_its_last_try() {
 fn a_wait_of_nothing_is_one_try() {
     let mut retry_state = retry_state(at(5), 0, Some(Duration::ZERO));
 
-    retry_state.await_first_answer(at(5));
+    retry_state.await_first_reply(at(5));
 
     assert!(!retry_state.is_over(at(54)) && retry_state.is_over(at(55)));
     assert_eq!(retry_state.on_contended(at(6)), RetryDecision::GiveUp);
@@ -109,11 +109,11 @@ fn a_wait_of_nothing_is_one_try() {
 fn call_without_a_reply_gets_one_extension() {
     let mut retry_state = retry_state(at(0), 0, Some(Duration::from_millis(100)));
 
-    retry_state.await_first_answer(at(99));
+    retry_state.await_first_reply(at(99));
     assert!(retry_state.is_over(at(100)), "its wait is not over yet");
-    retry_state.await_first_answer(at(100));
+    retry_state.await_first_reply(at(100));
     assert!(!retry_state.is_over(at(149)));
-    retry_state.await_first_answer(at(150));
+    retry_state.await_first_reply(at(150));
 
     assert!(retry_state.is_over(at(150)));
 }

@@ -87,7 +87,7 @@ fn main() {
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     runtime.block_on(async {
         let client = redis::Client::open(&*url).expect("a URL");
-        let server = client.get_multiplexed_async_connection().await.expect("the server answers");
+        let server = client.get_multiplexed_async_connection().await.expect("the server replies");
         let locks = LockManager::from_clients(vec![client]);
         let mut fleet = Fleet { locks, server, held: None };
         println!("ready");

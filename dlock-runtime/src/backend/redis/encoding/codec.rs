@@ -143,7 +143,7 @@ pub(crate) fn decode(request: &Request, value: &Value, server: &Redacted) -> Rep
         (_, Value::Int(1)) => Some(Reply::Owner),
         _ => None,
     };
-    reply.unwrap_or_else(|| no_answer(server))
+    reply.unwrap_or_else(|| unexpected_reply(server))
 }
 
 /// Converts an error reply.
@@ -157,7 +157,7 @@ pub(crate) fn error_reply(server: &Redacted, error: &ServerError) -> Reply {
 }
 
 /// Returns the result for an unexpected reply.
-pub(crate) fn no_answer(server: &Redacted) -> Reply {
+pub(crate) fn unexpected_reply(server: &Redacted) -> Reply {
     let reason = format!("redis at {server} gave an unexpected reply");
     Reply::Unknown(Failure::new(FailureKind::Passing, reason))
 }

@@ -59,7 +59,7 @@ pub(crate) struct NodeConnection {
 struct ConnectionHealth {
     consecutive_timeouts: u32,
     /// Whether a reply was received.
-    has_answered: bool,
+    has_replied: bool,
     failure: Option<Failure>,
 }
 
@@ -127,13 +127,13 @@ impl NodeConnection {
     /// Notes that a reply was received.
     pub(crate) fn answered(&self) {
         let mut health = lock(&self.health);
-        (health.consecutive_timeouts, health.has_answered) = (0, true);
+        (health.consecutive_timeouts, health.has_replied) = (0, true);
     }
 
     /// Returns `true` if the connection was of use: it delivered a reply, or has lasted for
     /// [`PROVEN`].
     pub(crate) fn is_proven(&self) -> bool {
-        lock(&self.health).has_answered || self.opened.elapsed() >= PROVEN
+        lock(&self.health).has_replied || self.opened.elapsed() >= PROVEN
     }
 
     /// Returns `true` if requests may wait for the attempts to replace the connection.
@@ -197,7 +197,7 @@ impl NodeConnection {
     pub(crate) fn no_reply_failure(&self) -> Failure {
         let why = self.recorded_failure().map(|failure| format!(": {}", failure.reason)).unwrap_or_default();
         let text =
-            format!("the connection to redis at {} was given up before it answered{why}", self.target.shown);
+            format!("the connection to redis at {} was given up before it replied{why}", self.target.shown);
         Failure::new(FailureKind::Passing, text)
     }
 

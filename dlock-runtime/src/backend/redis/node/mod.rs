@@ -228,6 +228,13 @@ impl Node {
         }
     }
 
+    /// Finds out whether the writer, which has requests to write, is blocked.
+    pub(crate) fn watch_writer(&self) {
+        if let NodeState::Ready(connection) = &*lock(&self.state) {
+            connection.in_flight.watch_writer();
+        }
+    }
+
     /// Drops `what` once the requests in flight on the connection for commands are completed; at
     /// once if there are none.
     ///

@@ -265,7 +265,7 @@ impl PipelineBatch {
             return codec::error_reply(server, error);
         }
         self.connection.note_script(call.script());
-        store_call::decode(answer).map_or_else(|| codec::no_answer(server), Reply::Called)
+        store_call::decode(answer).map_or_else(|| codec::unexpected_reply(server), Reply::Called)
     }
 
     /// Returns `true` if a reply shows that the server has no `EVALSHA`, and sends all scripts as
@@ -415,7 +415,7 @@ mod tests {
 
         let failures = lock(&failures);
         assert!(
-            failures[0].contains("given up before it answered") && failures[0].contains("has moved away"),
+            failures[0].contains("given up before it replied") && failures[0].contains("has moved away"),
             "{failures:?}"
         );
     }

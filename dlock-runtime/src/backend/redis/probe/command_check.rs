@@ -101,13 +101,13 @@ pub(super) async fn all(session: &mut ProbeSession<'_>, usage: &CommandCheck) ->
         // One of the two is enough: without sharded channels there is no SPUBLISH; with them, only
         // SPUBLISH reaches the subscribers.
         let has_none = |probe: &Probe| {
-            probe.command == "SPUBLISH" && probe.answer.as_ref().is_err_and(Refusal::is_unknown)
+            probe.command == "SPUBLISH" && probe.reply.as_ref().is_err_and(Refusal::is_unknown)
         };
         let unused = if others.iter().any(has_none) { "SPUBLISH" } else { "PUBLISH" };
         others.retain(|probe| probe.command != unused);
     }
     probes.extend(others);
-    if probes.iter().all(|probe| probe.answer.is_ok() || probe.need != Need::Locks) {
+    if probes.iter().all(|probe| probe.reply.is_ok() || probe.need != Need::Locks) {
         probes.extend(tries(session, |to| to.live_through(usage)).await);
     }
     probes
@@ -121,7 +121,7 @@ async fn of_strings(session: &mut ProbeSession<'_>, usage: &CommandCheck) -> Vec
         to.command("SET", "+set", Need::Locks, &["SET", key, &token, "NX", "PX", LIFE]);
     })
     .await;
-    let has_key = probes.iter().all(|probe| probe.answer.is_ok());
+    let has_key = probes.iter().all(|probe| probe.reply.is_ok());
     probes.extend(
         tries(session, |to| {
             to.command("GETRANGE", "+getrange", Need::Locks, &["GETRANGE", key, "0", "0"]);
@@ -150,7 +150,7 @@ pub(super) async fn of_records(
     of_locks: &[Probe],
 ) -> Vec<Probe<RecordNeed>> {
     let keeps_records = cfg!(any(feature = "idempotent", feature = "scheduled"));
-    let can_expire = of_locks.iter().any(|probe| probe.command == "PEXPIRE" && probe.answer.is_ok());
+    let can_expire = of_locks.iter().any(|probe| probe.command == "PEXPIRE" && probe.reply.is_ok());
     if !keeps_records || !can_expire || usage.topology == Deployment::Quorum {
         return Vec::new();
     }
@@ -177,10 +177,10 @@ pub(super) async fn of_records(
 async fn tries<N>(session: &mut ProbeSession<'_>, name: impl FnOnce(&mut Attempts<N>)) -> Vec<Probe<N>> {
     let mut tries = Attempts { named: Vec::new(), questions: redis::pipe() };
     name(&mut tries);
-    let answers = session.ask_all(&tries.questions).await;
+    let replies = session.ask_all(&tries.questions).await;
     let probe =
-        |((command, rule, need), answer)| Probe { command, rule, need, answer: outcome(session, answer) };
-    tries.named.into_iter().zip(answers).map(probe).collect()
+        |((command, rule, need), reply)| Probe { command, rule, need, reply: outcome(session, reply) };
+    tries.named.into_iter().zip(replies).map(probe).collect()
 }
 
 struct Attempts<N> {
@@ -224,13 +224,13 @@ impl Attempts<Need> {
     }
 }
 
-fn outcome(session: &ProbeSession<'_>, answer: Read<Value>) -> Result<(), Refusal> {
-    match answer {
+fn outcome(session: &ProbeSession<'_>, reply: Read<Value>) -> Result<(), Refusal> {
+    match reply {
         // The script does not exist, but EVALSHA is allowed.
-        Ok(answer) if error_kind::is_unknown_script(&answer) => Ok(()),
-        Ok(answer @ Value::ServerError(_)) => {
-            let is_forbidden = error_kind::is_forbidden(&answer);
-            Err(Refusal { is_forbidden, said: session.refusal(answer) })
+        Ok(reply) if error_kind::is_unknown_script(&reply) => Ok(()),
+        Ok(reply @ Value::ServerError(_)) => {
+            let is_forbidden = error_kind::is_forbidden(&reply);
+            Err(Refusal { is_forbidden, said: session.refusal(reply) })
         }
         Ok(_) => Ok(()),
         Err(reason) => Err(Refusal { is_forbidden: false, said: reason }),

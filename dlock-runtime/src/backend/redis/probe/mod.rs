@@ -132,7 +132,7 @@ pub(super) async fn on_a_thread<T: Send + 'static>(
         }
     });
     thread.map_err(|error| failed(format!("the examination has no thread: {error}")))?;
-    receiver.await.map_err(|_| failed("the examination ended without an answer".to_owned()))
+    receiver.await.map_err(|_| failed("the examination ended without a result".to_owned()))
 }
 
 /// The time limit of a whole examination.

@@ -10,7 +10,7 @@ use redis::Value;
 use crate::backend::redis::probe::command_check::{self, CommandCheck};
 use crate::backend::redis::probe::session::{ProbeSession, ProbeTimeout};
 use crate::backend::redis::transport::connect_target::ConnectTarget;
-use crate::doctor::facts::{Answers, Info, Offset, Part, Read, Server};
+use crate::doctor::facts::{Info, Offset, Part, Read, Server, ServerReplies};
 
 /// Sends all queries to one server.
 pub(super) async fn ask(
@@ -38,7 +38,7 @@ pub(super) async fn ask(
             record_probes = command_check::of_records(&mut session, usage, &probes).await;
             pings = self::pings(&mut session).await;
         }
-        Ok(Answers { info, settings, clock, pings, listening: Ok(()), probes, record_probes })
+        Ok(ServerReplies { info, settings, clock, pings, listening: Ok(()), probes, record_probes })
     };
     let listening = async {
         match part {
@@ -46,9 +46,9 @@ pub(super) async fn ask(
             Part::Replica => Ok(()),
         }
     };
-    let (answers, listening) = tokio::join!(queries, listening);
-    let answers = answers.map(|answers| Answers { listening, ..answers });
-    Server { address: route.shown.to_string(), part, answers }
+    let (replies, listening) = tokio::join!(queries, listening);
+    let replies = replies.map(|replies| ServerReplies { listening, ..replies });
+    Server { address: route.shown.to_string(), part, replies }
 }
 
 /// Reads settings one by one: Redis before 7.0 accepts only one name, and a pattern would return
@@ -58,15 +58,15 @@ async fn settings(session: &mut ProbeSession<'_>) -> Vec<(&'static str, Read<Str
     for name in SETTINGS {
         questions.cmd("CONFIG").arg("GET").arg(name);
     }
-    let answers = session.ask_all(&questions).await;
-    let value = |answer: Read<Value>| match answer? {
+    let replies = session.ask_all(&questions).await;
+    let value = |reply: Read<Value>| match reply? {
         Value::Array(pair) if pair.len() == 2 => {
             session.text(Ok(pair.into_iter().nth(1).unwrap_or(Value::Nil)))
         }
         Value::Array(_) => Err(Arc::from("this server does not have it")),
         other => Err(session.refusal(other)),
     };
-    SETTINGS.into_iter().zip(answers.into_iter().map(value)).collect()
+    SETTINGS.into_iter().zip(replies.into_iter().map(value)).collect()
 }
 
 /// Compares the server's clock with the local clock, using the shortest of three round trips.
@@ -74,9 +74,9 @@ async fn clock(session: &mut ProbeSession<'_>) -> Read<Offset> {
     let mut best: Option<Offset> = None;
     for _ in 0..CLOCK_SAMPLES {
         let (before, since) = (SystemTime::now(), Instant::now());
-        let answer = session.ask(&redis::cmd("TIME")).await?;
+        let reply = session.ask(&redis::cmd("TIME")).await?;
         let took = since.elapsed();
-        let Value::Array(time) = answer else { return Err(session.refusal(answer)) };
+        let Value::Array(time) = reply else { return Err(session.refusal(reply)) };
         let number = |at: usize| match time.get(at) {
             Some(Value::BulkString(text)) => std::str::from_utf8(text).ok()?.parse::<i64>().ok(),
             _ => None,

@@ -32,7 +32,7 @@ impl ProbeTimeout {
     /// Waits for `what` until the deadline, and returns failures as text.
     pub(super) async fn wait<T>(self, what: impl Future<Output = Result<T, Failure>>) -> Read<T> {
         match tokio::time::timeout_at(self.until, what).await {
-            Ok(answered) => answered.map_err(|failure| failure.reason),
+            Ok(replied) => replied.map_err(|failure| failure.reason),
             Err(_) => Err("the time for the examination was over".into()),
         }
     }
@@ -63,8 +63,8 @@ impl<'a> ProbeSession<'a> {
     pub(in crate::backend::redis) async fn ask(&mut self, question: &Cmd) -> Read<Value> {
         let route = self.route;
         let asked = async {
-            let answer = self.connection.send_packed_command(question).await;
-            answer.map_err(|error| route.connection_failure(error, self.connection.inbound()))
+            let reply = self.connection.send_packed_command(question).await;
+            reply.map_err(|error| route.connection_failure(error, self.connection.inbound()))
         };
         self.timeout.wait(asked).await
     }
@@ -73,18 +73,18 @@ impl<'a> ProbeSession<'a> {
     pub(in crate::backend::redis) async fn ask_all(&mut self, questions: &Pipeline) -> Vec<Read<Value>> {
         let (route, count) = (self.route, questions.len());
         let asked = async {
-            let answers = self.connection.send_packed_commands(questions, 0, count).await;
-            answers.map_err(|error| route.connection_failure(error, self.connection.inbound()))
+            let replies = self.connection.send_packed_commands(questions, 0, count).await;
+            replies.map_err(|error| route.connection_failure(error, self.connection.inbound()))
         };
         match self.timeout.wait(asked).await {
-            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Ok(replies) => replies.into_iter().map(Ok).collect(),
             Err(why) => vec![Err(why); count],
         }
     }
 
     /// Returns the text of a reply. An error reply becomes the reason why there is none.
-    pub(in crate::backend::redis) fn text(&self, answer: Read<Value>) -> Read<String> {
-        match answer? {
+    pub(in crate::backend::redis) fn text(&self, reply: Read<Value>) -> Read<String> {
+        match reply? {
             Value::BulkString(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
             Value::SimpleString(text) | Value::VerbatimString { text, .. } => Ok(text),
             Value::Okay => Ok("OK".to_owned()),
@@ -93,8 +93,8 @@ impl<'a> ProbeSession<'a> {
     }
 
     /// Returns why a reply is not the expected one.
-    pub(in crate::backend::redis) fn refusal(&self, answer: Value) -> Arc<str> {
-        match answer {
+    pub(in crate::backend::redis) fn refusal(&self, reply: Value) -> Arc<str> {
+        match reply {
             Value::ServerError(error) => self.route.shown.error_text(&error).into(),
             _ => "it gave an unexpected reply".into(),
         }

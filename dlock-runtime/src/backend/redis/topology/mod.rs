@@ -80,6 +80,16 @@ impl Topology {
         }
     }
 
+    /// Finds out whether the writer on the callers' runtime, which has requests to write, is
+    /// blocked. If so, the driver writes them.
+    pub(crate) fn watch_writer(&self) {
+        match self {
+            Self::One(node) => node.watch_writer(),
+            Self::Cluster(cluster) => cluster.watch_writer(),
+            Self::Quorum(_) => {} // the driver is the writer
+        }
+    }
+
     /// Queues the withdrawals that are due and can be sent, and returns the time until the next, at
     /// most `longest`.
     pub(crate) fn clean_up(&self, shared: &CommandQueue, longest: Duration) -> Duration {

@@ -197,7 +197,7 @@ impl ConnectTarget {
             Ok(_) => Ok(()),
             // Without any reply, the port rather than the command is wrong: the failure suggests
             // TLS.
-            Err(error) if self.has_answered() && is_closed_by_command(&error, connection.inbound()) => {
+            Err(error) if self.has_replied() && is_closed_by_command(&error, connection.inbound()) => {
                 Err(self.closed_on("EVAL", error))
             }
             Err(error) => Err(self.connect_failure(error, connection.inbound())),
@@ -252,8 +252,8 @@ impl ConnectTarget {
     /// If the server closed the connection that sent `CLIENT SETINFO` before, and never replied,
     /// that command was the reason.
     fn on_first_reply(&self, sets_info: bool) {
-        let had_answered = self.has_answered.swap(true, Ordering::Relaxed);
-        if sets_info && !had_answered {
+        let had_replied = self.has_replied.swap(true, Ordering::Relaxed);
+        if sets_info && !had_replied {
             self.mark_lacking(&self.fallbacks.lacks_client_setinfo, "CLIENT SETINFO", CLOSED);
         }
     }

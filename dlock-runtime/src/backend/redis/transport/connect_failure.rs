@@ -15,8 +15,8 @@ use crate::protocol::failure::{Failure, FailureKind};
 
 impl ConnectTarget {
     /// Returns `true` if the server has ever replied as a Redis server does.
-    pub(super) fn has_answered(&self) -> bool {
-        self.has_answered.load(Ordering::Relaxed)
+    pub(super) fn has_replied(&self) -> bool {
+        self.has_replied.load(Ordering::Relaxed)
     }
 
     /// Converts a failure of the credentials provider.
@@ -35,7 +35,7 @@ impl ConnectTarget {
 
     /// Returns the failure of a reply that is late.
     pub(crate) fn timeout_failure(&self) -> Failure {
-        let reason = format!("redis at {} did not answer in time", self.shown);
+        let reason = format!("redis at {} did not reply in time", self.shown);
         Failure::new(FailureKind::Passing, reason)
     }
 
@@ -58,7 +58,7 @@ impl ConnectTarget {
             let kind = if is_unknown { FailureKind::Passing } else { failure.kind };
             return Failure::new(kind, format!("{}, and closed the connection", failure.reason));
         }
-        let is_silent = !self.has_answered() && inbound.first_bytes().is_empty();
+        let is_silent = !self.has_replied() && inbound.first_bytes().is_empty();
         let hint = if is_silent && self.server.tls && error.is_timeout() {
             // A Redis without TLS reads the ClientHello as an inline command, and waits for the end
             // of the line.
@@ -110,7 +110,7 @@ impl ConnectTarget {
         } else {
             ""
         };
-        Failure::new(kind, format!("redis at {} answered: {}{hint}", self.shown, self.shown.clean(text)))
+        Failure::new(kind, format!("redis at {} replied: {}{hint}", self.shown, self.shown.clean(text)))
     }
 
     /// Returns the failure of a connection that exceeded a limit, or that does not carry the Redis
@@ -130,7 +130,7 @@ impl ConnectTarget {
             return Failure::new(FailureKind::Passing, reason);
         }
         // If it was a Redis server before, it may be one again, such as behind a proxy.
-        let kind = if self.has_answered() { FailureKind::Passing } else { FailureKind::Lasting };
+        let kind = if self.has_replied() { FailureKind::Passing } else { FailureKind::Lasting };
         let reply = self.shown.clean(&first_line(first));
         let reply =
             if reply.is_empty() { "bytes that are not text".to_owned() } else { format!("`{reply}`") };

@@ -44,7 +44,7 @@ pub(crate) struct ConnectTarget {
     /// Whether key tracking is enabled.
     pub(crate) tracking: bool,
     /// Whether the server has ever replied as a Redis server does.
-    pub(super) has_answered: AtomicBool,
+    pub(super) has_replied: AtomicBool,
     /// A key in the namespace of the manager, for a test of `EVAL`.
     pub(super) probe_key: String,
     pub(super) fallbacks: CommandFallbacks,
@@ -62,7 +62,7 @@ impl ConnectTarget {
             connect_timeout: settings.connect_timeout,
             replica_acks: settings.rules.replica_acks,
             tracking: settings.rules.tracking,
-            has_answered: AtomicBool::new(false),
+            has_replied: AtomicBool::new(false),
             probe_key: format!(
                 "{}{}connect",
                 settings.namespace,
@@ -79,8 +79,8 @@ impl ConnectTarget {
     }
 
     /// Notes that the server has replied as a Redis server does.
-    pub(crate) fn mark_answered(&self) {
-        self.has_answered.store(true, Ordering::Relaxed);
+    pub(crate) fn mark_replied(&self) {
+        self.has_replied.store(true, Ordering::Relaxed);
     }
 
     /// Opens a connection, sends `command`, and returns the reply, which may be an error of the
@@ -181,12 +181,12 @@ impl ConnectTarget {
         let error = match open(dialer).await {
             Ok(opened) => {
                 // The client library has waited for the reply to `CLIENT SETINFO`.
-                self.has_answered.fetch_or(sets_info, Ordering::Relaxed);
+                self.has_replied.fetch_or(sets_info, Ordering::Relaxed);
                 return Ok(opened);
             }
             Err(error) => error,
         };
-        let may_be_set_info = sets_info && !self.has_answered();
+        let may_be_set_info = sets_info && !self.has_replied();
         if !may_be_set_info || !is_closed_by_command(&error, &inbound) || inbound.last_error().is_some() {
             return Err(self.connect_failure(error, &inbound));
         }

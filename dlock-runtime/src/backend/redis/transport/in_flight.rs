@@ -139,13 +139,19 @@ impl<B: Batch> InFlight<B> {
         if state.is_empty() && state.last_callers < 2 {
             return true;
         }
-        // The watch finds out if the writer is blocked.
-        let was_watched = std::mem::replace(&mut state.is_watched, true);
+        let starts = state.start_watch();
         drop(state);
-        if !was_watched {
+        if starts {
             self.more.notify_one();
         }
         false
+    }
+
+    /// Starts the watch, which finds out if the writer is blocked.
+    pub(crate) fn watch_writer(&self) {
+        if lock(&self.state).start_watch() {
+            self.more.notify_one();
+        }
     }
 
     /// Completes the batches in flight, because the connection is given up.
@@ -174,12 +180,15 @@ impl<B: Batch> InFlight<B> {
         has_queued: impl Fn() -> bool,
     ) {
         loop {
-            let more = self.more.notified();
-            let uses_callers = runtimes.uses_callers();
-            let has_queued = uses_callers && has_queued();
-            let interval = if uses_callers { WATCH_INTERVAL } else { response_timeout };
-            let WatchResult { late, has_slow, next } =
-                lock(&self.state).watch(boot_time(), response_timeout, interval, has_queued);
+            let (more, returned) = (self.more.notified(), runtimes.has_returned_to_callers.notified());
+            let (WatchResult { late, has_slow, next }, has_queued) = {
+                let mut state = lock(&self.state);
+                let uses_callers = runtimes.uses_callers();
+                // A request that is queued later finds the watch as it is set here.
+                let has_queued = uses_callers && has_queued();
+                let interval = if uses_callers { WATCH_INTERVAL } else { response_timeout };
+                (state.watch(boot_time(), response_timeout, interval, has_queued), has_queued)
+            };
             for entry in late {
                 entry.mark_late();
             }
@@ -187,12 +196,10 @@ impl<B: Batch> InFlight<B> {
             if has_slow || has_queued {
                 runtimes.check_callers();
             }
-            match next {
-                Some(wait) => tokio::select! {
-                    () = tokio::time::sleep(wait) => {}
-                    () = more => {}
-                },
-                None => more.await,
+            tokio::select! {
+                () = tokio::time::sleep(next.unwrap_or_default()), if next.is_some() => {}
+                () = more => {}
+                () = returned => {} // the interval is shorter now
             }
         }
     }
@@ -246,9 +253,14 @@ impl<B: Batch> InFlightState<B> {
         self.commands.is_empty() && self.tracked.is_empty()
     }
 
-    /// Returns `true` if the watch must be notified: it has no timer, and a batch is in flight.
+    /// Returns `true` if the watch must be notified: it has no timer.
+    fn start_watch(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_watched, true)
+    }
+
+    /// Returns `true` if the watch must be notified because a batch is in flight.
     fn needs_watch(&mut self) -> bool {
-        !self.is_empty() && !std::mem::replace(&mut self.is_watched, true)
+        !self.is_empty() && self.start_watch()
     }
 
     /// Checks the batches in flight. If there are none, and no request is queued, the watch needs
@@ -290,7 +302,11 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use futures_util::FutureExt;
+    use tokio::runtime::{Builder, Handle};
 
     use super::*;
     use crate::backend::redis::transport::fake_batch::{Completions, FakeBatch};
@@ -384,5 +400,76 @@ mod tests {
 
         assert!(tokio::time::timeout(LONG, completed).await.is_ok());
         assert_eq!(completions.all(), [("a".to_owned(), false)]);
+    }
+
+    /// Returns a watch that counts its checks for queued requests in `checks`.
+    fn watch_of<'a>(
+        in_flight: &'a InFlight<FakeBatch>,
+        runtimes: &'a Arc<Runtimes>,
+        checks: &'a AtomicUsize,
+    ) -> Pin<Box<impl Future<Output = ()>>> {
+        Box::pin(in_flight.run_timeouts(LONG, runtimes, || {
+            assert!(in_flight.state.try_lock().is_err(), "a request that is queued now is missed");
+            checks.fetch_add(1, Ordering::SeqCst);
+            false
+        }))
+    }
+
+    #[tokio::test]
+    async fn queued_requests_are_checked_from_when_the_writer_has_one() {
+        let (in_flight, runtimes, checks) = (InFlight::new(), Arc::default(), AtomicUsize::new(0));
+        Runtimes::set_callers(&runtimes);
+        let mut watch = watch_of(&in_flight, &runtimes, &checks);
+
+        assert!((&mut watch).now_or_never().is_none());
+        assert!((&mut watch).now_or_never().is_none());
+        assert_eq!(checks.load(Ordering::SeqCst), 1, "it waits");
+        in_flight.watch_writer();
+
+        assert!((&mut watch).now_or_never().is_none());
+        assert_eq!(checks.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn queued_requests_are_checked_when_a_blocked_runtime_continues() {
+        let (in_flight, completions, checks) = (InFlight::new(), Arc::default(), AtomicUsize::new(0));
+        let (runtimes, mut callers) = (Arc::<Runtimes>::default(), Builder::new_current_thread());
+        let callers = callers.enable_all().build().expect("a runtime can be made");
+        runtimes.set_own(Handle::current());
+        {
+            let _context = callers.enter();
+            runtimes.set_callers();
+        }
+        while runtimes.uses_callers() {
+            runtimes.check_callers(); // no thread drives it
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        start(&in_flight, &completions);
+        let mut watch = watch_of(&in_flight, &runtimes, &checks);
+        assert!((&mut watch).now_or_never().is_none());
+        assert_eq!(checks.load(Ordering::SeqCst), 0, "the own thread writes");
+
+        let returned = Arc::clone(&runtimes);
+        let continues = std::thread::spawn(move || {
+            callers.block_on(async {
+                while !returned.uses_callers() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            });
+        });
+        let checked = async {
+            while checks.load(Ordering::SeqCst) == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let checked = async {
+            tokio::select! {
+                () = watch => {}
+                () = checked => {}
+            }
+        };
+
+        assert!(tokio::time::timeout(LONG / 2, checked).await.is_ok(), "it waits for a late reply");
+        continues.join().expect("it only waits");
     }
 }

@@ -57,7 +57,7 @@ impl Redacted {
         } else {
             FailureKind::Passing
         };
-        Failure::new(kind, format!("redis at {self} answered: {}{}", self.error_text(error), hint(error)))
+        Failure::new(kind, format!("redis at {self} replied: {}{}", self.error_text(error), hint(error)))
     }
 
     /// Returns the text of an error reply.

@@ -29,7 +29,7 @@ async fn lookup<T: Send + 'static>(
 ) -> io::Result<T> {
     let place = LookupSlot(Arc::clone(running));
     if running.fetch_add(1, Ordering::AcqRel) >= MOST_LOOKUPS {
-        let text = format!("{MOST_LOOKUPS} name lookups are without an answer");
+        let text = format!("{MOST_LOOKUPS} name lookups are without a reply");
         return Err(io::Error::new(io::ErrorKind::TimedOut, text));
     }
     let (tell, found) = oneshot::channel();
@@ -99,7 +99,7 @@ mod tests {
         }
 
         let refused = lookup(&running, || Ok(false)).await;
-        assert!(refused.is_err_and(|error| error.to_string().contains("without an answer")));
+        assert!(refused.is_err_and(|error| error.to_string().contains("without a reply")));
         drop(answers);
         for lookup in lookups {
             assert!(lookup.await.expect("it ends"));

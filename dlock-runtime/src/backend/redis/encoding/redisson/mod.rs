@@ -120,7 +120,7 @@ impl LockEncoding for RedissonEncoding {
             (_, Value::ServerError(_)) => None,
             (Command::Verify, Value::Int(1)) => Some(Reply::Owner),
             (Command::Verify, Value::Int(0)) => Some(Reply::NotOwner),
-            (Command::Verify, _) => Some(codec::no_answer(server)),
+            (Command::Verify, _) => Some(codec::unexpected_reply(server)),
             (Command::Fence, Value::BulkString(text)) => {
                 codec::fence(text, LAST_FENCE_OF_REDISSON).map(Reply::Fenced)
             }

@@ -332,6 +332,11 @@ impl Cluster {
         state.table.owner(slot).map_or(LoadHint::DriverOnly, |primary| primary.node.traffic())
     }
 
+    /// Finds out whether the writer, which has requests to write, is blocked.
+    pub(crate) fn watch_writer(&self) {
+        lock(&self.state).members.iter().for_each(|member| member.node.watch_writer());
+    }
+
     /// Returns a problem if data of the lock would be in another slot than the lock, so that no
     /// script could access both.
     fn splits_slots(&self, request: &Request, slot: Slot) -> Option<&'static str> {

@@ -12,7 +12,7 @@ use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::doctor::facts::{Read, Seed};
 
 /// The replies of the servers.
-pub(in crate::backend::redis) struct ClusterAnswer {
+pub(in crate::backend::redis) struct ClusterReplies {
     pub(in crate::backend::redis) seeds: Vec<Seed>,
     /// Each primary with a key in one of its slots.
     pub(in crate::backend::redis) primaries: Vec<(Address, String)>,
@@ -24,7 +24,7 @@ pub(in crate::backend::redis) async fn look(
     seeds: &[ConnectTarget],
     stem: &str,
     timeout: ProbeTimeout,
-) -> ClusterAnswer {
+) -> ClusterReplies {
     let views = join_all(seeds.iter().map(|seed| view(seed, timeout))).await;
     let fullest = views.iter().flatten().max_by_key(|view| view.primaries().len());
     let (primaries, replicas) =
@@ -36,7 +36,7 @@ pub(in crate::backend::redis) async fn look(
         };
         Seed { address: seed.shown.to_string(), whole }
     });
-    ClusterAnswer { seeds: reported.collect(), primaries, replicas }
+    ClusterReplies { seeds: reported.collect(), primaries, replicas }
 }
 
 async fn view(seed: &ConnectTarget, timeout: ProbeTimeout) -> Read<ClusterView> {

@@ -125,7 +125,7 @@ impl Cluster {
         let unused = members.iter().filter(|member| is_troubled && !member.is_used());
         let unused = unused.take(MAX_QUERIED - ready.len()).map(|member| async {
             let reply = tokio::time::timeout(UNUSED_TIMEOUT, ask_at(&member.route)).await;
-            reply.unwrap_or_else(|_| Err(Failure::new(FailureKind::Passing, "no answer in time")))
+            reply.unwrap_or_else(|_| Err(Failure::new(FailureKind::Passing, "no reply in time")))
         });
         let (mut views, aside) = tokio::join!(successful(ready.into_iter().map(ask)), successful(unused));
         views.extend(aside);

@@ -24,7 +24,7 @@ pub(super) enum OwnershipSource {
 
 impl Cluster {
     /// Records the owners of slots, and returns the slots whose owner changed. New requests for
-    /// these slots wait until the old primary has answered everything.
+    /// these slots wait until the old primary has replied to everything.
     ///
     /// A view does not override a redirect that is newer than the query of the view. Otherwise the
     /// redirected request would go back to the old primary, behind later requests for its key.
@@ -107,7 +107,7 @@ impl Cluster {
     }
 }
 
-/// Sends the deferred requests of a migration when it is dropped: the old primary has answered
+/// Sends the deferred requests of a migration when it is dropped: the old primary has replied
 /// everything, or its connection is closed.
 pub(super) struct MigrationBarrier {
     cluster: Weak<Cluster>,

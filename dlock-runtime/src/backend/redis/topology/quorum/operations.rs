@@ -190,7 +190,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(30);
 
     fn unknown() -> Reply {
-        Reply::Unknown(Failure::new(FailureKind::Passing, "no answer"))
+        Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"))
     }
 
     /// Lets three servers vote on a command of `token`, and returns the effects.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! One sentinel may know of a failover seconds before the others, while the old primary still
-//! answers as one. So a server that a failover has demoted is used only if more than half of the
+//! replies as one. So a server that a failover has demoted is used only if more than half of the
 //! sentinels report it.
 //!
 //! See also `consensus`, which decides if sentinels disagree.
@@ -95,7 +95,7 @@ impl Sentinels {
                 },
                 else => match vote.last_resort() {
                     Some(at) => opening.push(open_at(at)),
-                    None => return Err(not_opened.unwrap_or_else(|| self.no_answer(&unanswered))),
+                    None => return Err(not_opened.unwrap_or_else(|| self.no_reply(&unanswered))),
                 },
             }
         }
@@ -176,16 +176,16 @@ impl Sentinels {
         let server = NodeSpec { host: at.host.clone(), port: at.port, ..self.master.clone() };
         let route = ConnectTarget::new(server, &self.settings);
         if lock(&self.report).latest() == Some(at) {
-            route.mark_answered(); // an earlier target has connected to it
+            route.mark_replied(); // an earlier target has connected to it
         }
         route
     }
 
     /// Returns the error if no sentinel reported a primary; lasting failures take precedence.
-    fn no_answer(&self, failures: &[Failure]) -> Failure {
+    fn no_reply(&self, failures: &[Failure]) -> Failure {
         let lasting = failures.iter().find(|failure| failure.kind != FailureKind::Passing);
         lasting.cloned().unwrap_or_else(|| {
-            let last = failures.last().map_or("no answer", |failure| &*failure.reason);
+            let last = failures.last().map_or("no reply", |failure| &*failure.reason);
             let text = format!(
                 "{self} cannot be found: no sentinel could be queried ({last}): check that they run, their addresses, and \
                  their ports, which are 26379 if the url names none"

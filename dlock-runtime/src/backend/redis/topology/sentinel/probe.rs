@@ -16,7 +16,7 @@ use crate::backend::redis::transport::error_kind;
 use crate::doctor::facts::Sentinel;
 
 /// The replies of all sentinels.
-pub(in crate::backend::redis) struct SentinelAnswer {
+pub(in crate::backend::redis) struct SentinelReplies {
     pub(in crate::backend::redis) sentinels: Vec<Sentinel>,
     /// The primary that most sentinels report.
     pub(in crate::backend::redis) master: Option<Address>,
@@ -32,14 +32,14 @@ struct SentinelFacts {
 
 impl Sentinels {
     /// Queries each sentinel.
-    pub(in crate::backend::redis) async fn examine(&self, timeout: ProbeTimeout) -> SentinelAnswer {
+    pub(in crate::backend::redis) async fn examine(&self, timeout: ProbeTimeout) -> SentinelReplies {
         let all = join_all(self.routes.iter().map(|sentinel| self.examine_one(sentinel, timeout))).await;
         let votes = |master: &Address| all.iter().filter(|one| one.master.as_ref() == Some(master)).count();
         let master =
             all.iter().filter_map(|one| one.master.as_ref()).max_by_key(|master| votes(master)).cloned();
         let replicas = all.iter().filter(|one| one.master == master).max_by_key(|one| one.replicas.len());
         let replicas = replicas.map(|one| one.replicas.clone()).unwrap_or_default();
-        SentinelAnswer { sentinels: all.into_iter().map(|one| one.facts).collect(), master, replicas }
+        SentinelReplies { sentinels: all.into_iter().map(|one| one.facts).collect(), master, replicas }
     }
 
     async fn examine_one(&self, sentinel: &ConnectTarget, timeout: ProbeTimeout) -> SentinelFacts {
