@@ -185,10 +185,8 @@ async fn doctor_examines_a_bounded_number_of_servers() {
     let master = HostileServer::start(|_| Answer::Usual);
     let (of_master, of_replicas) = (master.port().to_string(), port.to_string());
     let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
-    let replicas: String = addresses(NAMED)
-        .map(|host| ["ip", &host, "port", &of_replicas].map(bulk).concat())
-        .map(|replica| format!("*4\r\n{replica}"))
-        .collect();
+    let replica = |host: String| format!("*4\r\n{}", ["ip", &host, "port", &of_replicas].map(bulk).concat());
+    let replicas = addresses(NAMED).map(replica).collect::<Vec<_>>().concat();
     let sentinel = HostileServer::start(move |request| {
         let text = match (request.name(), &*request.word(1).to_uppercase()) {
             ("SENTINEL", "GET-MASTER-ADDR-BY-NAME") => {
@@ -199,7 +197,8 @@ async fn doctor_examines_a_bounded_number_of_servers() {
         };
         Answer::Raw(text.into_bytes())
     });
-    let replicas: String = addresses(NAMED).map(|host| format!("*2\r\n{}:{port}\r\n", bulk(&host))).collect();
+    let replica = |host: String| format!("*2\r\n{}:{port}\r\n", bulk(&host));
+    let replicas = addresses(NAMED).map(replica).collect::<Vec<_>>().concat();
     let map = format!("*1\r\n*{}\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:{OWN}\r\n{replicas}", NAMED + 3);
     let node = node(map);
     let patience = "connect_timeout=200ms&response_timeout=200ms";

@@ -58,7 +58,7 @@ async fn a_sentinel_may_flood_its_messages() {
         let manager = connect(&url).await.expect("the sentinel names a master");
 
         let lock = assert_bounded(first, async {
-            tokio::time::sleep(super::WATCHED / 2).await;
+            tokio::time::sleep(super::WATCHED / 4).await;
             manager.lock("order:7").lease(LONG).acquire().await
         })
         .await;
