@@ -6,14 +6,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use super::permissions::files;
 use super::{read, root};
 
 fn scripts() -> Vec<String> {
-    let in_tests = fs::read_dir(root().join("tests")).expect("the scripts can be listed");
-    let names = in_tests.map(|entry| entry.expect("the scripts can be listed").file_name());
-    let names = names.map(|name| name.into_string().expect("names are ASCII"));
-    let scripts = names.filter(|name| name.ends_with(".sh")).map(|name| format!("tests/{name}"));
-    scripts.chain([".ci/run".to_owned()]).collect()
+    let mut scripts = files(&root().join("tests"), "sh");
+    scripts.push(".ci/run".to_owned());
+    scripts
 }
 
 #[test]
@@ -46,10 +45,10 @@ fn every_wheel_of_a_server_is_pinned_by_its_hash() {
 }
 
 /// Runs `tests/deny.sh` with a `cargo deny` that succeeds, and fetches nothing.
-fn deny(home: &Path, fetches: bool) -> String {
+fn deny(home: &Path, can_fetch: bool) -> String {
     let program = home.join("cargo-deny");
-    let fetched = if fetches { 0 } else { 1 };
-    let text = format!("#!/bin/sh\ncase \" $* \" in *' fetch '*) exit {fetched} ;; esac\necho \"ran $*\"\n");
+    let code = i32::from(!can_fetch);
+    let text = format!("#!/bin/sh\ncase \" $* \" in *' fetch '*) exit {code} ;; esac\necho \"ran $*\"\n");
     fs::write(&program, text).expect("a temporary file can be written");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let path = std::env::var("PATH").expect("there is a path");
@@ -68,9 +67,9 @@ fn an_advisory_check_without_its_database_is_skipped() {
     let home = tempfile::tempdir().expect("a temporary directory");
     let skipped = "SKIPPED: cargo deny: known vulnerabilities";
 
-    for fetches in [false, true] {
-        let said = deny(home.path(), fetches);
-        assert!(said.contains(skipped), "fetches: {fetches}: {said}");
+    for can_fetch in [false, true] {
+        let said = deny(home.path(), can_fetch);
+        assert!(said.contains(skipped), "{can_fetch}: {said}");
     }
     let database = home.path().join("advisory-dbs/one/crates/a");
     fs::create_dir_all(&database).expect("a temporary directory can be made");
