@@ -1,4 +1,4 @@
-//! The number of file descriptors that a manager of a large cluster uses.
+//! The number of file descriptors that a manager of a large cluster and `doctor` use.
 //!
 //! This is a separate program that runs one test at a time, so its counts contain no other
 //! descriptors.
@@ -16,6 +16,9 @@ const OF_A_MASTER: usize = 3 * 2;
 
 /// The bound of other descriptors of the runtime and the manager.
 const OTHERS: usize = 32;
+
+/// The number of servers that `doctor` examines.
+const EXAMINED: usize = 256;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -51,9 +54,13 @@ fn map(others: &[u16]) -> String {
 const OWN: &str = "OWN_";
 
 fn server(others: &[u16]) -> HostileServer {
+    node(map(others))
+}
+
+/// Starts a node of a cluster with this slot map.
+fn node(map: String) -> HostileServer {
     let own = std::sync::Arc::new(std::sync::OnceLock::new());
     let port = std::sync::Arc::clone(&own);
-    let map = map(others);
     let server = HostileServer::start(move |request| match reply(request, &map) {
         Answer::Raw(text) => {
             let text = String::from_utf8(text).expect("it was written as text");
@@ -120,9 +127,101 @@ async fn more_masters_than_a_cluster_may_have_are_refused() {
     }
 }
 
-/// The two parts run in sequence, as descriptors belong to the whole process.
+/// Returns a slot map in which each slot is a range of its own. The replying server has every
+/// second one. `behind` follows the address of each primary.
+fn map_of_single_slots(other: u16, (words, behind): (usize, &str)) -> String {
+    let host = "$9\r\n127.0.0.1\r\n";
+    let ranges = (0..16_384).map(|slot| {
+        let port = if slot % 2 == 0 { OWN.to_owned() } else { other.to_string() };
+        format!("*3\r\n:{slot}\r\n:{slot}\r\n*{words}\r\n{host}:{port}\r\n{behind}")
+    });
+    format!("*16384\r\n{}", ranges.collect::<String>())
+}
+
+async fn slots_in_ranges_of_their_own_are_served_up_to_the_bound() {
+    let silent = TcpListener::bind(("127.0.0.1", 0)).expect("there is a free port");
+    let other = silent.local_addr().expect("it is bound").port();
+    let id = format!("$40\r\n{}\r\n", "0".repeat(40));
+
+    // As Redis before 7.0 replies, and as a server that adds many words.
+    let served = node(map_of_single_slots(other, (3, &id)));
+    let manager = connect(&served, Duration::from_secs(5)).await.expect("all slots are served");
+    let mut had = 0;
+    for number in 0..8 {
+        let lock = manager.lock(format!("order:{number}")).retry(0).wait(Duration::ZERO);
+        let acquired = tokio::time::timeout(RESPONSE_TIMEOUT, lock.acquire()).await;
+        had += u32::from(matches!(acquired, Ok(Ok(_))));
+    }
+    let larger = node(map_of_single_slots(other, (8, &format!("{id}:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n"))));
+    let refused = connect(&larger, Duration::from_secs(5)).await.expect_err("there are too many values");
+
+    assert!((1..8).contains(&had), "{had} of 8 keys are in slots of a server that replies");
+    assert!(refused.to_string().contains("a reply of more than 131072 values"), "{refused}");
+}
+
+/// Returns the largest number of descriptors during `what`, and its result.
+async fn most_descriptors<T>(what: impl Future<Output = T>) -> (usize, T) {
+    let mut most = 0;
+    let mut ticks = tokio::time::interval(Duration::from_millis(5));
+    tokio::pin!(what);
+    loop {
+        tokio::select! {
+            done = &mut what => return (most, done),
+            _ = ticks.tick() => most = most.max(descriptors()),
+        }
+    }
+}
+
+/// Returns a list of `count` servers on one port, each with its own address.
+fn addresses(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(|at| format!("127.1.{}.{}", at / 250, at % 250 + 1))
+}
+
+async fn doctor_examines_a_bounded_number_of_servers() {
+    const NAMED: usize = 2_000;
+    // It accepts connections on each address and never replies.
+    let silent = TcpListener::bind(("0.0.0.0", 0)).expect("there is a free port");
+    let port = silent.local_addr().expect("it is bound").port();
+    let master = HostileServer::start(|_| Answer::Usual);
+    let (of_master, of_replicas) = (master.port().to_string(), port.to_string());
+    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    let replica = |host: String| format!("*4\r\n{}", ["ip", &host, "port", &of_replicas].map(bulk).concat());
+    let replicas = addresses(NAMED).map(replica).collect::<Vec<_>>().concat();
+    let sentinel = HostileServer::start(move |request| {
+        let text = match (request.name(), &*request.word(1).to_uppercase()) {
+            ("SENTINEL", "GET-MASTER-ADDR-BY-NAME") => {
+                format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&of_master))
+            }
+            ("SENTINEL", "REPLICAS") => format!("*{NAMED}\r\n{replicas}"),
+            _ => return Answer::Usual,
+        };
+        Answer::Raw(text.into_bytes())
+    });
+    let replica = |host: String| format!("*2\r\n{}:{port}\r\n", bulk(&host));
+    let replicas = addresses(NAMED).map(replica).collect::<Vec<_>>().concat();
+    let map = format!("*1\r\n*{}\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:{OWN}\r\n{replicas}", NAMED + 3);
+    let node = node(map);
+    let patience = "connect_timeout=200ms&response_timeout=200ms";
+    let before = descriptors();
+
+    for url in [
+        format!("redis+sentinel://127.0.0.1:{}/main?{patience}", sentinel.port()),
+        format!("redis+cluster://127.0.0.1:{}?{patience}", node.port()),
+    ] {
+        let (most, report) = most_descriptors(Box::pin(dlock_runtime::doctor(&url))).await;
+
+        let report = report.expect("the URL can be used").to_string();
+        assert!(most <= before + OTHERS + 2 * EXAMINED, "{url}: {before} before, {most} at once");
+        let rest = NAMED + 1 - EXAMINED;
+        assert!(report.contains(&format!("{rest} further servers")), "{url}: {report}");
+    }
+}
+
+/// The parts run in sequence, as descriptors belong to the whole process.
 #[tokio::test]
 async fn a_cluster_of_many_masters_does_not_exhaust_descriptors() {
     masters_are_connected_to_when_their_keys_are_used().await;
     more_masters_than_a_cluster_may_have_are_refused().await;
+    slots_in_ranges_of_their_own_are_served_up_to_the_bound().await;
+    doctor_examines_a_bounded_number_of_servers().await;
 }

@@ -52,6 +52,7 @@ mod tests {
     use crate::protocol::idempotency::{
         LONGEST_RESULT, LONGEST_STEP_NAME, LONGEST_STEPS, MAX_STEPS, MAX_WAITING_PROCESSES,
     };
+    use crate::protocol::job::job_record::HISTORY;
 
     /// The limits of the scripts in `idempotent/scripts/lib.lua`, in bytes.
     const LARGEST_RECORD: usize = 4_000_000;
@@ -115,6 +116,15 @@ mod tests {
         assert_listed("record of a job", "128 fields and 256 KiB; numbers below 2⁵³ - 1");
         assert!(include_str!("scheduled/job.lua").contains(&format!("LARGEST_NUMBER = {}", LAST_FENCE - 1)));
         assert_listed("last fencing token of a job", "2⁵³ - 2");
+        assert!(
+            include_str!("scheduled/job.lua")
+                .contains(&format!("HISTORY, FURTHEST_AHEAD, LONGEST_EARLY = {HISTORY},"))
+        );
+        assert!(include_str!("scheduled/job_call.rs").contains("LONGEST_ERROR: usize = 512;"));
+        assert_listed("history of a job", &format!("{HISTORY} runs, with 512 bytes of an error each"));
+        let redisson = include_str!("backend/redis/encoding/scripts/redisson/lib.lua");
+        assert!(redisson.contains("size > 65536") && redisson.contains("HLEN', KEYS[1]) > 1 then"));
+        assert_listed("hash with `layout=redisson`", "one field; 64 KiB for");
         assert_listed("fencing token", "2⁵³ - 1; with `layout=redisson` 2⁶³ - 1");
         assert_eq!((LAST_FENCE, LAST_FENCE_OF_REDISSON), (9_007_199_254_740_991, 9_223_372_036_854_775_807));
     }

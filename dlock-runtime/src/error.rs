@@ -16,7 +16,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// [`grpc_code`](Self::grpc_code), and [`retry_after`](Self::retry_after) return what a service
 /// replies to its client. The features `axum`, `actix`, and `tonic` convert an error to such a
 /// reply; see [`docs::services`](crate::docs::services). The text of an error contains no password
-/// and no token.
+/// and no token, and each character that a terminal could act on is escaped.
 ///
 /// The `Debug` text is the variant and the text of the error, since a `main` that returns an error
 /// prints its `Debug` text: ``Error: Shutdown: the lock manager has been shut down``.
@@ -71,7 +71,7 @@ pub enum Error {
     /// The server is unreachable or gave no usable reply in time.
     ///
     /// It is also the error of a manager that another process connected before it forked this one.
-    #[error("{} is unavailable: {reason}", subject(key.as_ref()))]
+    #[error("{} is unavailable: {}", subject(key.as_ref()), Escaped(reason))]
     #[non_exhaustive]
     Unavailable {
         /// The requested lock; `None` while connecting, and for requests that name no lock.
@@ -82,7 +82,7 @@ pub enum Error {
     },
 
     /// The key cannot be built from these arguments, or is not a valid key.
-    #[error("invalid lock key `{}`: {problem}", Escaped(template))]
+    #[error("invalid lock key `{}`: {}", Escaped(template), Escaped(problem))]
     #[non_exhaustive]
     InvalidKey {
         /// The key, or the template from which it is built.
@@ -92,7 +92,7 @@ pub enum Error {
     },
 
     /// The lock's key in Redis holds a value that is not a lock, or a lock of another layout.
-    #[error("key `{}` holds data of another kind: {found}; use the same `layout` in all clients, and keys that no other program writes", Escaped(key.full_name()))]
+    #[error("key `{}` holds data of another kind: {}; use the same `layout` in all clients, and keys that no other program writes", Escaped(key.full_name()), Escaped(found))]
     #[non_exhaustive]
     WrongKind {
         /// The requested lock.
@@ -105,7 +105,7 @@ pub enum Error {
     ///
     /// The lock is still held. An operator must repair the counter; see
     /// [`docs::safety`](crate::docs::safety#fencing-tokens).
-    #[error("lock `{key}` has no further fencing token: {problem}")]
+    #[error("lock `{key}` has no further fencing token: {}", Escaped(problem))]
     #[non_exhaustive]
     FencingCounter {
         /// The lock whose fencing token was requested.
@@ -203,7 +203,7 @@ pub enum Error {
 
     /// The stored result cannot be read as the type that this call returns. The body did not run
     /// again.
-    #[error("the stored result for idempotency key `{key}` cannot be used: {problem}")]
+    #[error("the stored result for idempotency key `{key}` cannot be used: {}", Escaped(problem))]
     #[non_exhaustive]
     Undecodable {
         /// The idempotency key.
@@ -223,7 +223,7 @@ pub enum Error {
     },
 
     /// A URL or an option is invalid.
-    #[error("invalid lock configuration: {part}: {problem}")]
+    #[error("invalid lock configuration: {}: {}", Escaped(part), Escaped(problem))]
     #[non_exhaustive]
     Config {
         /// The part of the URL, or the option, that is wrong. Never a password.
@@ -466,9 +466,9 @@ fn other_call(function: Option<&str>) -> String {
         return "a call with another payload: its fingerprint differs; use a new key for a new call"
             .to_owned();
     };
-    let of = match function.escape_debug().to_string() {
-        name if name.is_empty() => "a function without a name".to_owned(),
-        name => format!("function `{name}`"),
+    let of = match function {
+        "" => "a function without a name".to_owned(),
+        name => format!("function `{}`", Escaped(name)),
     };
     format!("a call of {of}: use another key, or if the function was renamed, set `name` to its old name")
 }
@@ -520,6 +520,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::printable::is_unprintable;
 
     fn contended(retry_after: Option<Duration>) -> Error {
         let key = LockKey::new("order:7").expect("a key");
@@ -600,6 +601,32 @@ mod tests {
 
         assert_eq!(statuses, [400, 404, 409, 422, 500, 503]);
         assert_eq!(messages.len(), statuses.len(), "{messages:?}");
+    }
+
+    #[test]
+    fn no_text_of_an_error_acts_on_a_terminal() {
+        let hostile = "a\u{1b}[31m\n12:00 ERROR \u{202e}b\u{2028}";
+        let text = || Arc::<str>::from(hostile);
+        let key = || LockKey::new(hostile).expect("a key");
+        for error in [
+            Error::Unavailable { key: Some(key()), reason: text() },
+            Error::InvalidKey { template: text(), problem: text() },
+            Error::WrongKind { key: key(), found: text() },
+            Error::FencingCounter { key: key(), problem: text() },
+            Error::Deadlock { key: key(), held: key() },
+            Error::KeyReused { key: key(), function: Some(text()) },
+            Error::ResultNotStored { key: key(), step: Some(text()) },
+            Error::Undecodable { key: key(), problem: text() },
+            config(hostile, hostile),
+            InvalidKey::new(hostile, hostile).into(),
+        ] {
+            for shown in [format!("{error}"), format!("{error:?}")] {
+                assert!(!shown.contains(is_unprintable), "{shown:?}");
+                assert!(shown.contains(r"a\u{1b}[31m\n12:00"), "{shown}");
+            }
+        }
+        let invalid = InvalidKey::new(hostile, hostile).to_string();
+        assert!(!invalid.contains(is_unprintable), "{invalid:?}");
     }
 
     #[test]

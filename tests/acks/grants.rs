@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
+use dlock_tests::handoff::grant_channel;
 use dlock_tests::world::{ids_in, name};
 use dlock_tests::{Moment, within};
 
@@ -95,6 +96,29 @@ async fn handed_off_lock_starts_after_the_replica_acknowledges() {
     let (guard, entered) = within(LONG, "the lock", call).await.expect("no panic");
     assert!(guard.is_ok(), "{guard:?}");
     assert!(entered >= resumed, "the body started {:?} before the replica resumed", resumed.since(entered));
+}
+
+#[tokio::test]
+async fn a_forged_grant_costs_the_waiter_only_time() {
+    let pair = Pair::start().await;
+    let (holder, waiter) = (pair.manager(1).await, pair.manager(1).await);
+    let held = holder.lock("order:7").acquire().await.expect("the lock is free");
+    let lock = waiter.lock("order:7").wait(LONG);
+    let mut call = tokio::spawn(async move { lock.acquire().await });
+    for _ in 0..3 {
+        pair.until(|pair| pair.master.call(&["GET", &name("order:7")]).text().map_or(0, ids_in) == 2).await;
+        let value = pair.master.call(&["GET", &name("order:7")]).text().expect("it is held").to_owned();
+        let (_, waits) = value.split_at(value.len() / 2);
+        let message = format!("{waits}1000|{}", name("order:7"));
+        let received = pair.master.call(&["PUBLISH", &grant_channel(&pair.master, "dlock", waits), &message]);
+        assert_eq!(received.integer(), Some(1), "the waiter receives it");
+        let early = tokio::time::timeout(Duration::from_millis(150), &mut call).await;
+        assert!(early.is_err(), "the waiter keeps waiting: {early:?}");
+    }
+
+    held.release().await.expect("it was held all the time");
+    let second = within(LONG, "the lock", call).await.expect("no panic");
+    assert!(second.is_ok_and(|guard| guard.check().is_ok()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -201,6 +201,58 @@ async fn user_of_another_namespace_cannot_grant_listen_or_list() {
     assert!(held.check().is_ok(), "{:?}", held.check());
 }
 
+/// The foreign user has every rule of the guide for its own namespace: for a quorum, for records,
+/// for the names of owners, and for Redisson's layout.
+#[tokio::test]
+async fn user_of_another_namespace_reaches_no_channel_and_no_record() {
+    let server = RedisServer::start();
+    give_user_of(&server, "tenant");
+    let besides = [acl::IN_A_QUORUM, acl::WITH_RECORDS, acl::WITH_JOBS].map(acl::documented_besides);
+    let besides = besides.into_iter().flatten().chain(acl::documented_for_redisson());
+    let besides: Vec<_> = besides.map(|rule| rule.replace("dlock:", "tenant:")).collect();
+    let besides: Vec<_> = besides.iter().map(|rule| &**rule).collect();
+    server.call(&[&["ACL", "SETUSER", "tenant"][..], &besides].concat());
+
+    let channels = [
+        "dlock:free:order:7",
+        "dlock:grant:0123456789012345678901234567890123456789",
+        "dlock:grant:0123456789012345678901234567890123456789:web-1:4242",
+        "redisson_lock__channel:{dlock:order:7}",
+        "redisson_lock__channel:dlock:{7}",
+        ":grant:0123456789012345678901234567890123456789",
+        "tenant2:free:order:7",
+    ];
+    for channel in channels {
+        for words in [&["SUBSCRIBE", channel][..], &["PUBLISH", channel, "changed"]] {
+            assert!(is_refused(&server, "tenant", words), "{words:?} is not refused");
+        }
+    }
+    for key in [
+        "dlock:order:7",
+        "{dlock:order:7}##token",
+        "dlock:{7}##token",
+        "dlock:charge:7##idem",
+        "dlock:job:report##job",
+        "dlock:leader:report",
+        "redisson_lock_token:{dlock:order:7}",
+        "redisson_lock_token:dlock:{7}",
+        "tenant2:order:7",
+    ] {
+        let script = "return redis.call('HGETALL', KEYS[1])";
+        for words in [&["EVAL", script, "1", key][..], &["HSET", key, "s", "C"], &["DEL", key]] {
+            assert!(is_refused(&server, "tenant", words), "{words:?} is not refused");
+        }
+    }
+    for words in [
+        &["SUBSCRIBE", "tenant:free:order:7"][..],
+        &["PUBLISH", "redisson_lock__channel:{tenant:order:7}", "0"],
+        &["HSET", "tenant:charge:7##idem", "s", "C"],
+        &["SET", "{tenant:order:7}##token", "1"],
+    ] {
+        assert!(!is_refused(&server, "tenant", words), "{words:?} is refused");
+    }
+}
+
 #[tokio::test]
 async fn the_user_of_the_locks_can_do_nothing_else() {
     let server = RedisServer::start();

@@ -381,3 +381,31 @@ async fn plain_reply_to_a_tls_handshake_is_the_reason() {
         assert!(error.contains(other), "{error}");
     }
 }
+
+/// A sentinel and a node of a cluster may name any text as a host.
+#[tokio::test]
+async fn a_host_that_another_server_names_is_printed_escaped() {
+    let host = "h\u{1b}[31m\n12:00 ERROR \u{202e}b";
+    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    let named = format!("*2\r\n{}{}", bulk(host), bulk("6379"));
+    let map = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n{}:6379\r\n", bulk(host));
+    let server = HostileServer::start(move |request| match (request.name(), &*request.word(1)) {
+        ("SENTINEL", _) => Answer::Raw(named.clone().into_bytes()),
+        ("CLUSTER", "INFO") => Answer::Raw(b"$16\r\ncluster_state:ok\r\n".to_vec()),
+        ("CLUSTER", _) => Answer::Raw(map.clone().into_bytes()),
+        _ => Answer::Usual,
+    });
+    let at = format!("127.0.0.1:{}", server.port());
+
+    let by_sentinel = connect(&format!("redis+sentinel://{at}/main")).await.map(drop);
+    let in_a_cluster = match connect(&format!("redis+cluster://{at}")).await {
+        Ok(manager) => manager.lock("order:7").retry(0).acquire().await.map(drop),
+        Err(error) => Err(error),
+    };
+
+    for refused in [by_sentinel, in_a_cluster] {
+        let error = refused.expect_err("there is no such host").to_string();
+        assert!(error.contains(r"h\u{1b}[31m\n12:00 ERROR \u{202e}b"), "{error:?}");
+        assert!(!error.contains(['\u{1b}', '\n', '\u{202e}']), "{error:?}");
+    }
+}

@@ -33,11 +33,12 @@ async fn a_flood_on_the_connection_for_commands_ends_it() {
 async fn a_flood_while_connecting_is_the_reason() {
     let _alone = alone().await;
     for (first, again, words) in FLOODS {
-        for name in ["CLIENT", "SCRIPT"] {
+        for name in ["AUTH", "SELECT", "CLIENT", "SCRIPT"] {
             let server =
                 server(move |request| (request.name() == name).then_some(Answer::Flood(first, again)));
 
-            let refused = assert_bounded(words, connect(&server.url())).await;
+            let url = server.url().replace("redis://", "redis://:password@") + "/2";
+            let refused = assert_bounded(words, connect(&url)).await;
 
             let error = refused.expect_err("it floods");
             assert!(error.is_unavailable() && error.to_string().contains(words), "{name} {words}: {error}");

@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use dlock_runtime::Error;
+use dlock_runtime::idempotent::IdempotentRecord;
 use dlock_runtime::scheduled::Schedule;
 use dlock_tests::{Answer, Request, within};
+use futures_util::future::join_all;
 
 use super::topology::{DESCRIPTIONS, has_the_reason};
 use super::{LONG, alone, assert_bounded, connect, reported, server};
@@ -38,6 +40,40 @@ async fn a_flood_in_a_reply_about_a_record_starts_no_body() {
         assert_flooded(&called, first);
         assert_flooded(&ran, first);
         reported(server.port(), "dlock.disconnected", "sent").await;
+    }
+}
+
+/// Each reply is within its limits. The replies of one pipeline are kept until it ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_is_bounded_if_all_replies_are_as_long_as_allowed() {
+    const REQUESTS: usize = 18;
+    let _alone = alone().await;
+    let text = vec![b'a'; (4 << 20) - 64];
+    let reply = [format!("${}\r\n", text.len()).as_bytes(), &text, b"\r\n"].concat();
+    let server = server(move |request| {
+        matches!(request.name(), "EVAL" | "EVALSHA" | "SET").then(|| Answer::Raw(reply.clone()))
+    });
+    let url = format!("{}?response_timeout=20s&tracking=off", server.url());
+    let manager = connect(&url).await.expect("the handshake succeeds");
+
+    let outcomes = assert_bounded("long replies", async {
+        let calls = (0..REQUESTS).map(|number| {
+            let call = manager.idempotent(format!("charge:{number}"));
+            let body = async |_: IdempotentRecord| -> Result<(), Error> { panic!("a body starts") };
+            tokio::spawn(async move { call.run_attached(body).await.map(drop) })
+        });
+        let called = within(LONG, "the calls", join_all(calls)).await;
+        // Locks use the same connection.
+        let locks = (0..REQUESTS).map(|number| {
+            let lock = manager.lock(format!("order:{number}")).retry(0);
+            tokio::spawn(async move { lock.acquire().await.map(drop) })
+        });
+        called.into_iter().chain(within(LONG, "the locks", join_all(locks)).await)
+    })
+    .await;
+
+    for outcome in outcomes {
+        assert!(outcome.expect("no body starts").is_err());
     }
 }
 

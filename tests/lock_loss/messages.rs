@@ -21,8 +21,12 @@ async fn a_foreign_write_to_the_key_loses_the_lock() {
 
 /// Waits until a waiter is queued behind the holder.
 async fn until_queued(first: &Holder) {
+    until_queued_for(&first.manager, KEY).await;
+}
+
+async fn until_queued_for(manager: &LockManager, key: &str) {
     let queued = async {
-        let inspect = async || first.manager.inspect(KEY).await.expect("the server replies");
+        let inspect = async || manager.inspect(key).await.expect("the server replies");
         while inspect().await.is_none_or(|seen| seen.waiters() == 0) {
             tokio::task::yield_now().await;
         }
@@ -32,9 +36,16 @@ async fn until_queued(first: &Holder) {
 
 /// Publishes a grant of the lock to the waiter.
 fn forge_grant(server: &RedisServer) {
-    let value = server.call(&["GET", NAME]).text().expect("it is held").to_owned();
-    let (_, waits) = value.split_at(value.len() / 2);
-    server.call(&["PUBLISH", &grant_channel(server, "dlock", waits), &format!("{waits}1000|{NAME}")]);
+    forge_grant_of(server, NAME, NAME);
+}
+
+/// Publishes a grant of the lock `granted` to the waiter for the lock `waited`.
+fn forge_grant_of(server: &RedisServer, granted: &str, waited: &str) {
+    let value = server.call(&["GET", waited]).text().expect("it is held").to_owned();
+    let (_, waits) = value.split_at(value.len() - 32); // the last waiter
+    let receivers =
+        server.call(&["PUBLISH", &grant_channel(server, "dlock", waits), &format!("{waits}1000|{granted}")]);
+    assert_eq!(receivers.integer(), Some(1), "the waiter receives it");
 }
 
 /// A server on which one process holds the lock and another has accepted a forged grant.
@@ -120,6 +131,57 @@ async fn a_denied_grant_costs_the_waiter_only_time() {
 
     let second = within(LEASE, "the lock", waiter).await.expect("no panic");
     assert!(second.is_ok_and(|guard| guard.check().is_ok()));
+}
+
+/// A token is granted the lock that it waits for, and no other.
+#[tokio::test]
+async fn a_forged_grant_of_another_lock_is_ignored() {
+    let server = RedisServer::start();
+    let first = Holder::of(&server).await;
+    let waiting = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let lock = waiting.lock(KEY).lease(LEASE).wait(LEASE);
+    let mut waiter = tokio::spawn(async move { lock.acquire().await });
+    until_queued(&first).await;
+
+    for granted in ["dlock:order:8", "order:7", "shop:order:7", "dlock:order:7:1", ""] {
+        forge_grant_of(&server, granted, NAME);
+    }
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut waiter).await;
+    assert!(early.is_err(), "the waiter keeps waiting: {early:?}");
+    first.guard.release().await.expect("it was held all the time");
+
+    let second = within(SOON, "the lock", waiter).await.expect("no panic");
+    assert!(second.is_ok_and(|guard| guard.check().is_ok()));
+}
+
+/// A term begins with a fencing token, which a forged grant does not get.
+#[tokio::test]
+async fn a_forged_grant_starts_no_term() {
+    let server = RedisServer::start();
+    let connect = async || LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let (first, second) = (connect().await, connect().await);
+    let held = first.lock("leader:report").lease(LEASE).acquire().await.expect("the lock is free");
+    let (send, mut terms) = tokio::sync::mpsc::unbounded_channel();
+    let leadership = second.leader("report").lease(LEASE);
+    tokio::spawn(async move {
+        let body = async |term: dlock_runtime::Term| {
+            let _ = send.send(term.number());
+            std::future::pending::<()>().await;
+        };
+        leadership.lead(body).await
+    });
+
+    for _ in 0..3 {
+        until_queued_for(&first, "leader:report").await;
+        forge_grant_of(&server, "dlock:leader:report", "dlock:leader:report");
+        let early = tokio::time::timeout(Duration::from_millis(200), terms.recv()).await;
+        assert!(early.is_err(), "a term has begun: {early:?}");
+    }
+    let token = held.fencing_token().await.expect("it is held");
+    held.release().await.expect("it was held all the time");
+
+    let number = within(LEASE, "the term", terms.recv()).await.expect("it waits for the term");
+    assert!(number > token, "{number} after {token}");
 }
 
 /// While the server stalls, no reply can deny a grant.

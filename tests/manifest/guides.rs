@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::permissions::files;
 use super::readme::has_heading;
 use super::{read, root};
 
@@ -113,3 +114,55 @@ fn dead_links_of_a_guide_are_found() {
     }
     assert_eq!(found.lines().count(), 7, "{found}");
 }
+
+/// Returns the rows of the tables of bounds in the guide on operating, each by its first cell.
+fn bounds(guide: &str) -> Vec<&str> {
+    let section = guide.split("\n# ").find(|section| section.starts_with("Bounds\n"));
+    let cells = section.expect("the guide has this section").lines();
+    let cells = cells.filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    cells.filter(|cell| *cell != "bound").collect()
+}
+
+/// `bounds::assert_listed` compares a row with the constants of the code.
+#[test]
+fn each_bound_of_the_guide_is_compared_with_the_code_or_has_a_test() {
+    let guide = read(format!("{FOLDER}/operating.md"));
+    let sources: Vec<_> = files(&root().join("dlock-runtime/src"), "rs").iter().map(read).collect();
+    let compared: Vec<&str> = sources
+        .iter()
+        .flat_map(|text| text.split("assert_listed(").skip(1))
+        .filter_map(|behind| behind.trim_start().strip_prefix('"')?.split('"').next())
+        .collect();
+    let rows = bounds(&guide);
+    assert!(rows.len() > 25, "{rows:?}");
+    for row in &rows {
+        let shown = SHOWN.iter().find(|(start, _, _)| row.starts_with(start));
+        let is_shown = shown.is_some_and(|(_, file, test)| read(file).contains(&format!("fn {test}(")));
+        assert!(
+            is_shown || compared.iter().any(|start| row.starts_with(start)),
+            "no test shows the bound {row:?}"
+        );
+    }
+    let gone = SHOWN.iter().find(|(start, _, _)| !rows.iter().any(|row| row.starts_with(start)));
+    assert_eq!(gone, None, "the guide has no such row");
+}
+
+/// Bounds that no constant states: the start of the row, and the test that shows the bound.
+const SHOWN: [(&str, &str, &str); 4] = [
+    ("time of one reply", "tests/bad_input/reasons.rs", "replies_that_trickle_end_at_the_limits"),
+    (
+        "threads that read certificate files",
+        "dlock-runtime/src/config/certificate_reader.rs",
+        "a_read_that_hangs_ends_in_time_and_starts_no_second_thread",
+    ),
+    (
+        "time of one script",
+        "dlock-runtime/src/backend/redis/simulation/foreign_values.rs",
+        "half_a_gigabyte_in_a_key_costs_no_time",
+    ),
+    (
+        "time of the search for an owner",
+        "tests/connectivity/inspect.rs",
+        "long_channels_of_other_clients_hide_no_owner",
+    ),
+];

@@ -4,7 +4,15 @@ use std::time::Duration;
 
 use crate::doctor::facts::{Part, Seed, Sentinel, Server};
 use crate::doctor::report::Finding;
-use crate::doctor::report::Severity::{Danger, Ok as Fine, Warning};
+use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
+
+/// Reports servers that were not examined, since too many were named.
+pub(super) fn omitted(count: usize) -> Option<Finding> {
+    let found = format!("{count} further servers were named, and not examined");
+    let finding = Finding::new(Note, "connection", found, "their state is unknown");
+    let finding = finding.advice("check that there are so many, and examine each with `redis://host:port`");
+    (count > 0).then_some(finding)
+}
 
 /// Checks that sentinels reply, agree, and can elect.
 pub(super) fn sentinels(sentinels: &[Sentinel]) -> Vec<Finding> {

@@ -14,6 +14,8 @@ pub(crate) type Read<T> = Result<T, Arc<str>>;
 pub(crate) struct Facts {
     /// The servers that store locks, or may become primary.
     pub(crate) servers: Vec<Server>,
+    /// How many other servers were found and not examined.
+    pub(crate) omitted: usize,
     /// The sentinels that report the primary.
     pub(crate) sentinels: Vec<Sentinel>,
     /// The servers that the URL of a cluster names.

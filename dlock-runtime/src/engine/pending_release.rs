@@ -114,3 +114,17 @@ impl BackgroundReleaseLimit {
 /// Enough that calls rarely wait while the server keeps up, and few enough that, if it does not,
 /// the releases that may fail are soon reported.
 const MAX_BACKGROUND_RELEASES: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bounds::{assert_listed, written};
+
+    #[test]
+    fn background_releases_are_bounded() {
+        let limit = BackgroundReleaseLimit::default();
+
+        assert_eq!((0..2_000).filter(|_| limit.try_acquire()).count(), MAX_BACKGROUND_RELEASES);
+        assert_listed("background releases without a reply", &written(MAX_BACKGROUND_RELEASES));
+    }
+}

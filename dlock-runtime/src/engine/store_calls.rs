@@ -182,9 +182,12 @@ pub(crate) const MAX_BACKGROUND_BYTES: usize = 16 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounds::{assert_listed, written};
 
     #[test]
     fn cleanups_leave_room_for_results() {
+        let bounds = format!("{} and {} MiB", written(MAX_BACKGROUND_CALLS), MAX_BACKGROUND_BYTES >> 20);
+        assert_listed("ends of idempotent calls without a reply", &bounds);
         let calls = Arc::new(StoreCalls::default());
 
         let cleanups: Vec<_> = std::iter::from_fn(|| calls.admit(1, true)).collect();

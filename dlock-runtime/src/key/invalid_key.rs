@@ -7,7 +7,7 @@ use crate::printable::Escaped;
 /// Text or values that cannot be a key. Converts into
 /// [`Error::InvalidKey`](crate::Error::InvalidKey).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid lock key `{}`: {problem}", Escaped(template))]
+#[error("invalid lock key `{}`: {}", Escaped(template), Escaped(problem))]
 pub struct InvalidKey {
     template: Arc<str>,
     problem: Arc<str>,

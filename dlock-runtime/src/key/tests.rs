@@ -269,3 +269,14 @@ fn a_number_is_a_ready_made_key() {
     assert_eq!(7_u64.into_lock_key("shop").expect("a key").full_name(), "shop:7");
     assert_eq!((&&7_u64).into_lock_key("shop").expect("a key").full_name(), "shop:7");
 }
+
+#[test]
+fn keys_are_compared_byte_by_byte() {
+    for (one, other) in [("M\u{fc}ller", "Mu\u{308}ller"), ("order:a", "order:A"), ("\u{df}", "ss")] {
+        let [one, other] = [one, other].map(|key| LockKey::new(key).expect("a key"));
+        assert_ne!(one.full_name(), other.full_name());
+
+        let of = |value| KeyBuilder::new("").text("user:").part("name", value).build().expect("a key");
+        assert_ne!(of(one.as_str()).full_name(), of(other.as_str()).full_name());
+    }
+}

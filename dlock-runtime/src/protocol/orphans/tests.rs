@@ -1,4 +1,5 @@
 use super::*;
+use crate::bounds::{assert_listed, written};
 use crate::protocol::command::Failure;
 use crate::token::TokenSource;
 
@@ -150,4 +151,15 @@ fn token_is_listed_until_its_cleanup_is_proved() {
     assert!(list.left(token, &Reply::NotOwner, 2, at(3_010)));
     assert!(list.is_empty());
     assert!(!list.left(token, &Reply::NotOwner, 2, at(3_020)), "another's");
+}
+
+#[test]
+fn the_list_is_bounded() {
+    let (mut list, tokens) = (OrphanedTokens::default(), TokenSource::new());
+    for _ in 0..=MAX_ENTRIES {
+        list.add("k".into(), tokens.next(), 1);
+    }
+
+    assert_eq!(list.entries.len(), MAX_ENTRIES);
+    assert_listed("tokens that one manager must withdraw", &written(MAX_ENTRIES));
 }

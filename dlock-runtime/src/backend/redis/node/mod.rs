@@ -372,6 +372,13 @@ impl Node {
         requests: Vec<Request>,
         route_history: RouteHistory,
     ) {
+        let longest = if requests.iter().any(|request| request.call.is_some()) {
+            LONGEST_BATCH_OF_CALLS
+        } else if connection.untimed.inbound().allows_large_replies() {
+            LONGEST_BATCH_BETWEEN_CALLS
+        } else {
+            LONGEST_BATCH
+        };
         let mut requests =
             requests.into_iter().map(|request| self.drop_requests_without_subscription(request)).peekable();
         while requests.peek().is_some() {
@@ -379,7 +386,7 @@ impl Node {
                 self,
                 connection,
                 kind.clone(),
-                requests.by_ref().take(LONGEST_BATCH),
+                requests.by_ref().take(longest),
                 route_history,
             );
             // A pipeline that waits for replicas has its own order, and the timers of the driver.
@@ -462,3 +469,10 @@ fn encoding_of(settings: &Settings, discovery: &Discovery) -> &'static dyn LockE
 
 /// Short enough that other requests are sent between 10,000 renewals.
 const LONGEST_BATCH: usize = 100;
+
+/// The replies of a pipeline are kept until its last one, and those to calls may have 4 MiB, which
+/// decoding copies.
+const LONGEST_BATCH_OF_CALLS: usize = 2;
+
+/// A server may send such replies to other requests of the same connection.
+const LONGEST_BATCH_BETWEEN_CALLS: usize = 8;

@@ -46,7 +46,7 @@ pub(crate) async fn examine(
         join_all(routes.iter().map(|route| server::ask(route, Part::Master, &usage, timeout))).await
     };
     let servers = on_a_thread(ask).await?;
-    Ok(Facts { servers, sentinels: Vec::new(), seeds: Vec::new(), terms })
+    Ok(Facts { servers, omitted: 0, sentinels: Vec::new(), seeds: Vec::new(), terms })
 }
 
 /// Examines sentinels, the primary that they report, and its replicas.
@@ -61,15 +61,16 @@ pub(crate) async fn examine_by_sentinels(watched: SentinelEndpoint, settings: Se
         let timeout = ProbeTimeout::new(ONCE_FOUND);
         let primaries = found.master.into_iter().map(|at| (at, Part::Master));
         let replicas = found.replicas.into_iter().map(|at| (at, Part::Replica));
-        let routes = primaries.chain(replicas).map(|(Address { host, port }, part)| {
+        let mut addresses = primaries.chain(replicas);
+        let routes = addresses.by_ref().take(MAX_SERVERS).map(|(Address { host, port }, part)| {
             (ConnectTarget::new(NodeSpec { host, port, ..entry.clone() }, &settings), part)
         });
         let routes: Vec<_> = routes.collect();
         let asked = routes.iter().map(|(route, part)| server::ask(route, *part, &usage, timeout));
-        (join_all(asked).await, found.sentinels)
+        (join_all(asked).await, addresses.count(), found.sentinels)
     };
-    let (servers, sentinels) = on_a_thread(ask).await?;
-    Ok(Facts { servers, sentinels, seeds: Vec::new(), terms })
+    let (servers, omitted, sentinels) = on_a_thread(ask).await?;
+    Ok(Facts { servers, omitted, sentinels, seeds: Vec::new(), terms })
 }
 
 /// Examines a cluster through some of its servers, and each of its primaries and replicas.
@@ -83,16 +84,17 @@ pub(crate) async fn examine_cluster(seeds: ClusterEndpoint, settings: Settings) 
         let timeout = ProbeTimeout::new(ONCE_FOUND);
         let primaries = found.primaries.into_iter().map(|(at, key)| (at, Part::Master, key));
         let replicas = found.replicas.into_iter().map(|at| (at, Part::Replica, String::new()));
-        let routes = primaries.chain(replicas).map(|(Address { host, port }, part, key)| {
+        let mut addresses = primaries.chain(replicas);
+        let routes = addresses.by_ref().take(MAX_SERVERS).map(|(Address { host, port }, part, key)| {
             let route = ConnectTarget::new(NodeSpec { host, port, ..access.clone() }, &settings);
             (route, part, CommandCheck::new(Deployment::Cluster, &settings).on(key))
         });
         let routes: Vec<_> = routes.collect();
         let asked = routes.iter().map(|(route, part, usage)| server::ask(route, *part, usage, timeout));
-        (join_all(asked).await, found.seeds)
+        (join_all(asked).await, addresses.count(), found.seeds)
     };
-    let (servers, seeds) = on_a_thread(ask).await?;
-    Ok(Facts { servers, sentinels: Vec::new(), seeds, terms })
+    let (servers, omitted, seeds) = on_a_thread(ask).await?;
+    Ok(Facts { servers, omitted, sentinels: Vec::new(), seeds, terms })
 }
 
 /// Returns how a manager with these settings would use its servers.
@@ -135,7 +137,21 @@ pub(super) async fn on_a_thread<T: Send + 'static>(
     receiver.await.map_err(|_| failed("the examination ended without a result".to_owned()))
 }
 
+/// How many servers that others name are examined. Each needs up to two connections at once.
+const MAX_SERVERS: usize = 256;
+
 /// The time limit of a whole examination.
 const LIMIT: Duration = Duration::from_secs(5);
 const TO_FIND_THEM: Duration = Duration::from_secs(2);
 const ONCE_FOUND: Duration = LIMIT.saturating_sub(TO_FIND_THEM);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bounds::{assert_listed, written};
+
+    #[test]
+    fn the_guide_lists_the_number_of_examined_servers() {
+        assert_listed("servers that `dlock doctor` examines", &written(MAX_SERVERS));
+    }
+}

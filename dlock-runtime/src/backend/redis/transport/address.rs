@@ -5,7 +5,7 @@ use std::fmt;
 use crate::config::node_spec;
 
 /// A host and port that a server reported.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     pub(crate) host: String,
     pub(crate) port: u16,

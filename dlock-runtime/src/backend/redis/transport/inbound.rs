@@ -92,6 +92,11 @@ impl Inbound {
         self.allows_large_replies.store(true, Ordering::Relaxed);
     }
 
+    /// Returns `true` if all replies have those limits.
+    pub(crate) fn allows_large_replies(&self) -> bool {
+        self.allows_large_replies.load(Ordering::Relaxed)
+    }
+
     /// Notes that a message has left the queue of the client library.
     pub(crate) fn on_handled(&self) {
         let mut received = lock(&self.received);
@@ -150,7 +155,7 @@ impl Inbound {
 
     /// Returns the limits of a large reply, if one is allowed.
     fn raised(&self) -> Option<ReplyLimits> {
-        if self.allows_large_replies.load(Ordering::Relaxed) {
+        if self.allows_large_replies() {
             return Some(ReplyLimits::DESCRIPTION);
         }
         let take = |left: u32| left.checked_sub(1);

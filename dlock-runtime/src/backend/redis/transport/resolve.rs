@@ -86,6 +86,7 @@ mod tests {
 
     #[tokio::test]
     async fn lookups_without_an_answer_are_bounded() {
+        crate::bounds::assert_listed("name lookups in progress", &MOST_LOOKUPS.to_string());
         let (running, mut answers) = (Arc::new(AtomicUsize::new(0)), Vec::new());
         let mut lookups: Vec<_> = (0..MOST_LOOKUPS)
             .map(|_| {

@@ -3,6 +3,8 @@
 //! Servers learn of a change one after another, and a partitioned server not at all. So a view is
 //! adopted only if more than half of the servers that reply agree.
 
+use std::collections::HashMap;
+
 use redis::{Pipeline, Value};
 
 use crate::backend::redis::topology::cluster::MAX_PRIMARIES;
@@ -122,16 +124,19 @@ impl ClusterView {
 
     /// Returns each primary with a key that starts with `stem` and is in one of its slots.
     pub(super) fn keys(&self, stem: &str) -> Vec<(Address, String)> {
-        let owners = self.owners();
-        let serves = |primary: &Address, key: &str| {
-            owners.get(Slot::of(key).index()).is_some_and(|owner| *owner == Some(primary))
-        };
-        let key = |primary: &Address| {
-            // Among so many keys, almost certainly every slot has one.
-            let keys = (0..Slot::all().count() * 8).map(|number| format!("{stem}:{number}"));
-            Some((primary.clone(), keys.into_iter().find(|key| serves(primary, key))?))
-        };
-        self.primaries().into_iter().filter_map(key).collect()
+        let (owners, primaries) = (self.owners(), self.primaries());
+        let mut keys = HashMap::new();
+        // Among so many keys, almost certainly every slot has one.
+        for number in 0..Slot::all().count() * 8 {
+            let key = format!("{stem}:{number}");
+            if let Some(owner) = owners.get(Slot::of(&key).index()).copied().flatten() {
+                keys.entry(owner).or_insert(key);
+            }
+            if keys.len() == primaries.len() {
+                break;
+            }
+        }
+        primaries.into_iter().filter_map(|primary| Some((primary.clone(), keys.remove(primary)?))).collect()
     }
 
     /// Returns the primary of each slot, in the order of the slots.
@@ -250,6 +255,24 @@ mod tests {
             let failure = naming(beyond).expect_err("there are too many");
             assert_eq!(failure.kind, FailureKind::Lasting);
             assert!(failure.reason.contains(&format!("names {beyond} primaries")), "{}", failure.reason);
+        }
+    }
+
+    #[test]
+    fn each_primary_has_a_key_in_one_of_its_slots() {
+        let most = i64::try_from(MAX_PRIMARIES).expect("it is a number of servers");
+        // One slot each, except the last one.
+        let mut entries: Vec<_> =
+            (1..most).map(|primary| entry(primary, primary, &[("h", primary)])).collect();
+        entries.push(entry(most, 16_383, &[("h", most)]));
+        let view = read("ok", entries).expect("the view is valid");
+
+        let keys = view.keys("dlock:##doctor");
+
+        assert!(keys.len() > MAX_PRIMARIES - 5, "{} of {MAX_PRIMARIES}", keys.len());
+        for (primary, key) in keys {
+            let slot = Slot::of(&key).index();
+            assert!(usize::from(primary.port) == slot.clamp(1, MAX_PRIMARIES), "{primary} {key} {slot}");
         }
     }
 
