@@ -46,7 +46,6 @@ async fn a_flood_in_a_reply_about_a_record_starts_no_body() {
 /// Each reply is within its limits. The replies of one pipeline are kept until it ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_is_bounded_if_all_replies_are_as_long_as_allowed() {
-    const REQUESTS: usize = 18;
     let _alone = alone().await;
     let text = vec![b'a'; (4 << 20) - 64];
     let reply = [format!("${}\r\n", text.len()).as_bytes(), &text, b"\r\n"].concat();
@@ -57,14 +56,14 @@ async fn memory_is_bounded_if_all_replies_are_as_long_as_allowed() {
     let manager = connect(&url).await.expect("the handshake succeeds");
 
     let outcomes = assert_bounded("long replies", async {
-        let calls = (0..REQUESTS).map(|number| {
+        let calls = (0..18).map(|number| {
             let call = manager.idempotent(format!("charge:{number}"));
             let body = async |_: IdempotentRecord| -> Result<(), Error> { panic!("a body starts") };
             tokio::spawn(async move { call.run_attached(body).await.map(drop) })
         });
         let called = within(LONG, "the calls", join_all(calls)).await;
         // Locks use the same connection.
-        let locks = (0..REQUESTS).map(|number| {
+        let locks = (0..64).map(|number| {
             let lock = manager.lock(format!("order:{number}")).retry(0);
             tokio::spawn(async move { lock.acquire().await.map(drop) })
         });

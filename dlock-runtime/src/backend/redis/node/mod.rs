@@ -475,4 +475,4 @@ const LONGEST_BATCH: usize = 100;
 const LONGEST_BATCH_OF_CALLS: usize = 2;
 
 /// A server may send such replies to other requests of the same connection.
-const LONGEST_BATCH_BETWEEN_CALLS: usize = 8;
+const LONGEST_BATCH_BETWEEN_CALLS: usize = 4;
