@@ -69,7 +69,7 @@ pub(crate) struct Request {
     /// ([`Capabilities::reports_changes`]). A renewal leaves the tracking as it is.
     pub(crate) is_tracked: bool,
     /// Receives the reply in addition to the key.
-    pub(crate) answer: Option<ReplyRecipient>,
+    pub(crate) recipient: Option<ReplyRecipient>,
     /// The operation of [`Command::Call`].
     pub(crate) call: Option<Arc<dyn StoreOperation>>,
 }
@@ -77,12 +77,12 @@ pub(crate) struct Request {
 impl Request {
     /// Creates a command whose reply only the engine receives.
     pub(crate) fn new(key: Name, token: Token, command: Command) -> Self {
-        Self { key, token, command, is_tracked: false, answer: None, call: None }
+        Self { key, token, command, is_tracked: false, recipient: None, call: None }
     }
 
     /// Returns a copy for one of several servers. The caller receives the combined outcome instead.
     pub(crate) fn for_one_of_many(&self) -> Self {
-        Self { key: Name::clone(&self.key), answer: None, call: self.call.clone(), ..*self }
+        Self { key: Name::clone(&self.key), recipient: None, call: self.call.clone(), ..*self }
     }
 
     /// Returns `true` if the reply counts only once the configured number of replicas has it.
@@ -93,7 +93,7 @@ impl Request {
     /// Returns `true` unless the request is a release in the background, whose caller does not
     /// wait.
     pub(crate) fn is_awaited(&self) -> bool {
-        !self.answer.as_ref().is_some_and(ReplyRecipient::is_background)
+        !self.recipient.as_ref().is_some_and(ReplyRecipient::is_background)
     }
 }
 

@@ -51,7 +51,7 @@ impl ReplyRecipient {
     /// foreign code. Has no effect for an operation, whose backend reads the number.
     pub(crate) fn complete(self, reply: Reply, now: BootInstant) {
         match self {
-            Self::Caller(answer) => drop(answer.send(reply)),
+            Self::Caller(caller) => drop(caller.send(reply)),
             Self::Log(hold, telemetry) => {
                 telemetry.record_background_release(hold.key(), &reply, || hold.held_for(now));
             }

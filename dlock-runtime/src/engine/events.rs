@@ -21,17 +21,17 @@ impl BackendEvents for Engine {
         now: BootInstant,
         effects: &mut EventEffects,
     ) -> Vec<(Name, Token)> {
-        let Request { key, token, command, answer, .. } = request;
+        let Request { key, token, command, recipient, .. } = request;
         self.throttle.on_reply(command);
-        self.background_releases.on_reply(answer.as_ref());
+        self.background_releases.on_reply(recipient.as_ref());
         if command == Command::Call || command.is_release() {
             let is_orphaned = command.is_release() && matches!(reply, Reply::Unknown(_) | Reply::Refused(_));
-            if let Some(to) = answer {
+            if let Some(to) = recipient {
                 effects.answer(to, reply, now);
             }
             return if is_orphaned { vec![(key, token)] } else { Vec::new() };
         }
-        if let Some(to) = answer {
+        if let Some(to) = recipient {
             effects.answer(to, reply.clone(), now);
         }
         let mut effects = Effects::new(effects);

@@ -333,8 +333,8 @@ impl Engine {
                 None => key_state.cancel_granted(acquisition, cx),
             });
             let ReleaseOutcome::Send(token, command) = released else { return PendingRelease::Done };
-            let (answer, pending) = report.begin(&acquisition.0, &self.background_releases);
-            self.submit(Request { answer, ..Request::new(Name::clone(key), token, command) }, effects);
+            let (recipient, pending) = report.begin(&acquisition.0, &self.background_releases);
+            self.submit(Request { recipient, ..Request::new(Name::clone(key), token, command) }, effects);
             pending
         });
         self.run_effects(now, &mut effects);
@@ -404,10 +404,10 @@ impl Engine {
 
     fn send_request(&self, request: Request) -> oneshot::Receiver<Reply> {
         let now = self.now();
-        let (answer, receiver) = oneshot::channel();
+        let (reply, receiver) = oneshot::channel();
         let mut tasks = EventEffects::default();
         let mut effects = Effects::new(&mut tasks);
-        self.submit(Request { answer: Some(ReplyRecipient::Caller(answer)), ..request }, &mut effects);
+        self.submit(Request { recipient: Some(ReplyRecipient::Caller(reply)), ..request }, &mut effects);
         self.run_effects(now, &mut effects);
         receiver
     }

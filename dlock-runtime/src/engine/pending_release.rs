@@ -70,8 +70,8 @@ impl ReleaseReport<'_> {
                 PendingRelease::Logged,
             ),
             Self::Caller | Self::Log(_) => {
-                let (answer, receiver) = oneshot::channel();
-                (Some(ReplyRecipient::Caller(answer)), PendingRelease::Sent(receiver))
+                let (reply, receiver) = oneshot::channel();
+                (Some(ReplyRecipient::Caller(reply)), PendingRelease::Sent(receiver))
             }
         }
     }
@@ -104,8 +104,8 @@ impl BackgroundReleaseLimit {
     }
 
     /// Stops counting a release whose reply has arrived, if it was a background release.
-    pub(super) fn on_reply(&self, answer: Option<&ReplyRecipient>) {
-        if answer.is_some_and(ReplyRecipient::is_background) {
+    pub(super) fn on_reply(&self, recipient: Option<&ReplyRecipient>) {
+        if recipient.is_some_and(ReplyRecipient::is_background) {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
     }

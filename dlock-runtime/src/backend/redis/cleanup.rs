@@ -100,7 +100,7 @@ pub(crate) fn take_leaves(
         let is_noted =
             request.command.is_release() && list.left(request.token, reply, epoch.unwrap_or_default(), now);
         noted |= is_noted;
-        !is_noted || request.answer.is_some()
+        !is_noted || request.recipient.is_some()
     });
     noted && !list.is_empty()
 }
@@ -138,9 +138,9 @@ mod tests {
     fn a_release_is_answered_though_its_token_is_being_cleaned_up() {
         let (cleanup, token) = (CleanupQueue::default(), TokenSource::new().next());
         cleanup.add(vec![("k".into(), token)], Some(1)); // an enqueue without a reply, sent before the release
-        let (answer, _receiver) = oneshot::channel();
+        let (reply, _receiver) = oneshot::channel();
         let release = Request {
-            answer: Some(ReplyRecipient::Caller(answer)),
+            recipient: Some(ReplyRecipient::Caller(reply)),
             ..Request::new("k".into(), token, Command::RELEASE)
         };
         let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"));

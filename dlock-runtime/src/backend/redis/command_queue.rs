@@ -208,8 +208,8 @@ mod tests {
     /// Returns a release in the background.
     fn release(key: &str) -> Request {
         let hold = TestHold(LockKey::new(key).expect("it is a key"));
-        let answer = Some(ReplyRecipient::Log(Arc::new(hold), CallSpan::none()));
-        Request { command: Command::RELEASE, answer, ..acquire(key) }
+        let recipient = Some(ReplyRecipient::Log(Arc::new(hold), CallSpan::none()));
+        Request { command: Command::RELEASE, recipient, ..acquire(key) }
     }
 
     fn queue_of(requests: impl IntoIterator<Item = Request>) -> CommandQueue {

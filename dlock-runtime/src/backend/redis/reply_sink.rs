@@ -49,8 +49,8 @@ pub(super) trait ReplySink: Send + Sync {
 
 /// Handles requests that one of several servers did not run because another server owns their key.
 pub(super) trait RedirectHandler {
-    /// Parses a redirect. Returns `None` if `answer` is a reply to the request itself.
-    fn read(&self, answer: &Value) -> Option<Redirect>;
+    /// Parses a redirect. Returns `None` if `reply` is one to the request itself.
+    fn read(&self, reply: &Value) -> Option<Redirect>;
 
     /// Takes over redirected requests with the route that they have taken.
     fn follow(&self, sent_away: Vec<(Request, Redirect)>, history: RouteHistory);
@@ -74,8 +74,8 @@ impl EngineSink {
             // The engine is dropped, so grants have no owner. Releases are still reported to the
             // log.
             let left = possible_effects(&request, &reply);
-            if let Some(answer) = request.answer.take() {
-                effects.answer(answer, reply, now);
+            if let Some(recipient) = request.recipient.take() {
+                effects.answer(recipient, reply, now);
             }
             left
         });

@@ -235,14 +235,14 @@ impl Node {
             if let Value::BulkString(key) = key
                 && let Some(key) = self.tracking.on_changed(key)
             {
-                self.answers.on_key_event(Some(&key.into()));
+                self.sink.on_key_event(Some(&key.into()));
             }
         }
     }
 
     /// Has all holds and waiters of this process check their keys.
     fn on_invalidations_missed(&self) {
-        self.answers.on_key_event(None);
+        self.sink.on_key_event(None);
     }
 
     /// Reads foreign locks, so that their release is reported. Releases since the last check are
@@ -263,8 +263,8 @@ impl Node {
         let Ok(values) = tracking.timed.send_packed_commands(&pipeline, 0, 2 * keys.len()).await else {
             return self.tracking.give_up();
         };
-        for (key, answers) in keys.iter().zip(values.chunks(2)) {
-            let queue = match answers {
+        for (key, replies) in keys.iter().zip(values.chunks(2)) {
+            let queue = match replies {
                 [Value::Int(-2), _] => 0,
                 [_, Value::BulkString(value)] if is_native_value(value) => value.len() / Token::WIDTH,
                 [.., Value::ServerError(_)] => {
@@ -276,7 +276,7 @@ impl Node {
             self.tracking.on_changed(key.as_bytes());
             // If the queue is full, each change of it would wake all waiters that found no place.
             if queue <= MAX_WAITERS {
-                self.answers.on_key_event(Some(key));
+                self.sink.on_key_event(Some(key));
             }
         }
     }

@@ -66,7 +66,7 @@ pub(crate) struct Node {
     /// The receiver of events, which knows the keys in use.
     pub(crate) events: EventReceiver,
     /// The receiver of replies and messages.
-    pub(crate) answers: Arc<dyn ReplySink>,
+    pub(crate) sink: Arc<dyn ReplySink>,
     pub(crate) script_times: ScriptTimes,
     /// The process whose grants are received.
     pub(crate) process: ProcessId,
@@ -122,7 +122,7 @@ impl Node {
         discovery: Discovery,
         shared: Arc<CommandQueue>,
         events: EventReceiver,
-        answers: Arc<dyn ReplySink>,
+        sink: Arc<dyn ReplySink>,
         process: ProcessId,
         settings: &Settings,
     ) -> Self {
@@ -140,7 +140,7 @@ impl Node {
             shared,
             jitter: Jitter::of(process),
             events,
-            answers,
+            sink,
             script_times: ScriptTimes::of(settings),
             process,
             discovery,
@@ -319,7 +319,7 @@ impl Node {
         let failure = Failure { kind: FailureKind::Passing, connection_lost: false, ..failure.clone() };
         let replies =
             requests.into_iter().map(|request| (request, Reply::Refused(failure.clone()))).collect();
-        self.answers.on_replies(replies, boot_time(), None);
+        self.sink.on_replies(replies, boot_time(), None);
     }
 
     /// Sends requests in pipelines of at most [`LONGEST_BATCH`]. Those that need a release channel

@@ -192,7 +192,7 @@ impl PipelineBatch {
         let is_of_a_caller = |request: &&Request| {
             // A request to a quorum does not show whether a caller waits for it, but a release
             // rarely does.
-            let is_vote = request.answer.as_ref().and_then(ReplyRecipient::operation).is_some();
+            let is_vote = request.recipient.as_ref().and_then(ReplyRecipient::operation).is_some();
             let is_release = is_vote && request.command.is_release();
             request.is_awaited() && !is_release && !request.command.is_renewal()
         };
@@ -207,7 +207,7 @@ impl PipelineBatch {
             self.connection.answered();
         }
         let (node, count) = (Arc::clone(&self.node), self.requests.len());
-        let redirects = node.answers.redirects();
+        let redirects = node.sink.redirects();
         // The reply to `WAIT` follows those to the requests.
         let missing =
             self.acks().and_then(|acks| acks.missing(answers.get(count * self.replies_per_request())));
@@ -318,7 +318,7 @@ impl PipelineBatch {
         let behind = self.connection.acks.as_ref().filter(|_| self.acks().is_none()).map(|acks| {
             (acks, ReplicaAckConnection::changed_keys(replies.iter().map(|(request, _)| request)))
         });
-        self.node.answers.on_replies(replies, self.sent, Some(epoch));
+        self.node.sink.on_replies(replies, self.sent, Some(epoch));
         if let Some((acks, keys)) = behind {
             acks.on_replies(&keys);
         }

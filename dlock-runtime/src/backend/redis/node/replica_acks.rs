@@ -36,7 +36,7 @@ pub(crate) struct ReplicaAckConnection {
     pub(crate) epoch: u64,
     target: Arc<ConnectTarget>,
     /// The receiver of requests that cannot be sent anymore.
-    answers: Arc<dyn ReplySink>,
+    sink: Arc<dyn ReplySink>,
     queue: Mutex<Queue>,
     more: Notify,
 }
@@ -60,9 +60,9 @@ impl ReplicaAckConnection {
         connection: Connection,
         epoch: u64,
         target: Arc<ConnectTarget>,
-        answers: Arc<dyn ReplySink>,
+        sink: Arc<dyn ReplySink>,
     ) -> Self {
-        Self { connection, epoch, target, answers, queue: Mutex::default(), more: Notify::new() }
+        Self { connection, epoch, target, sink, queue: Mutex::default(), more: Notify::new() }
     }
 
     /// Removes the requests that belong to this connection, and returns the others.
@@ -120,9 +120,9 @@ impl ReplicaAckConnection {
 
     /// Reads the reply to [`wait`](Self::wait). Returns the failure if too few replicas
     /// acknowledged.
-    pub(crate) fn missing(&self, answer: Option<&Value>) -> Option<Failure> {
+    pub(crate) fn missing(&self, reply: Option<&Value>) -> Option<Failure> {
         let wanted = self.target.replica_acks;
-        let what = match answer {
+        let what = match reply {
             Some(Value::Int(had)) if *had >= i64::from(wanted) => return None,
             Some(Value::Int(had)) => format!("only {had} of {wanted} replicas acknowledged it"),
             Some(Value::ServerError(error)) => return Some(self.target.shown.failure(error)),
@@ -140,7 +140,7 @@ impl Drop for ReplicaAckConnection {
         let replies: Vec<_> =
             self.take_unsent().into_iter().map(|request| (request, refused.clone())).collect();
         if !replies.is_empty() {
-            self.answers.on_replies(replies, boot_time(), None);
+            self.sink.on_replies(replies, boot_time(), None);
         }
     }
 }

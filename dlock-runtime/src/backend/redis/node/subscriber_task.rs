@@ -31,7 +31,7 @@ impl Node {
     /// server has changed, all holds are verified, too.
     pub(crate) async fn run_subscriber(self: &Arc<Self>, connection: &NodeConnection, moved: bool) {
         let mut subscriber = connection.take_subscriber();
-        self.answers.connected(moved);
+        self.sink.connected(moved);
         let mut backoff = Backoff::new(&self.jitter);
         loop {
             let since = Instant::now();
@@ -46,7 +46,7 @@ impl Node {
                 self.release_channels
                     .open(subscriber.sink(), shard, connection.target.response_timeout)
                     .await;
-                self.answers.connected(false);
+                self.sink.connected(false);
                 let namespaces = self.subscribe_to_namespaces(subscriber.sink(), &connection.target);
                 tokio::select! {
                     () = self.run_messages(subscriber) => {}
@@ -123,7 +123,7 @@ impl Node {
                 }
             }
             if is_new {
-                self.answers.connected(false);
+                self.sink.connected(false);
             }
             if is_missing {
                 let _ = tokio::time::timeout(SUBSCRIBE_RETRY_INTERVAL, added).await;
@@ -142,7 +142,7 @@ impl Node {
                 let is_wanted = |channel: &str| self.release_channels.key_of(channel).is_some();
                 while let Some(channel) = subscriber.next(&mut keepalive, is_wanted).await {
                     if let Some(key) = self.release_channels.key_of(&channel) {
-                        self.answers.on_key_event(Some(&key));
+                        self.sink.on_key_event(Some(&key));
                     }
                 }
             }
@@ -175,15 +175,15 @@ impl Node {
                 tokio::task::yield_now().await; // a flood of messages must not delay replies and timers
             }
             if let Some(key) = self.release_channels.key_of(message.get_channel_name()) {
-                self.answers.on_key_event(Some(&key));
+                self.sink.on_key_event(Some(&key));
             } else if let Some(grant) = GrantMessage::parse(message.get_payload_bytes())
                 && may_grant(message.get_channel_name(), &grant.key)
             {
-                self.answers.on_grant(grant);
+                self.sink.on_grant(grant);
             } else if let Some(key) = changed_key(message.get_payload_bytes())
                 && may_grant(message.get_channel_name(), key)
             {
-                self.answers.on_key_event(Some(&key.into()));
+                self.sink.on_key_event(Some(&key.into()));
             }
         }
     }

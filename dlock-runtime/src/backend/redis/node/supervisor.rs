@@ -134,8 +134,8 @@ impl Node {
             self.report_no_subscription(self.shared.namespaces.own().name(), failure);
         }
         let acks = acks.map(|connection| {
-            let (epoch, answers) = (self.shared.next_epoch(), Arc::clone(&self.answers));
-            ReplicaAckConnection::new(connection, epoch, Arc::clone(&target), answers)
+            let (epoch, sink) = (self.shared.next_epoch(), Arc::clone(&self.sink));
+            ReplicaAckConnection::new(connection, epoch, Arc::clone(&target), sink)
         });
         let mut connection =
             NodeConnection::new(commands, target, self.shared.next_epoch(), acks, subscriber.ok());
@@ -221,7 +221,7 @@ impl Node {
             *lost = None;
         }
         self.waiting_changed.notify_one();
-        self.answers.disconnected();
+        self.sink.disconnected();
     }
 
     /// Completes the requests in flight and rejects the waiting ones, with `failure`.
@@ -239,7 +239,7 @@ impl Node {
             }
             NodeState::Down(_) => {}
         }
-        self.answers.disconnected();
+        self.sink.disconnected();
     }
 
     /// Runs the tasks of a connection until one of them fails, and returns the failure.

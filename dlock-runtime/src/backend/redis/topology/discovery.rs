@@ -81,17 +81,17 @@ impl Discovery {
             Self::Fixed(_) | Self::Quorum(..) => "PING",
             Self::Primary(_) | Self::Sentinel(_) => "ROLE",
         };
-        let answer = connection.send_packed_command(&redis::cmd(question)).await;
-        let answer = answer.map_err(|error| route.connection_failure(error, connection.inbound()))?;
-        if error_kind::is_out_of_service(&answer) {
+        let reply = connection.send_packed_command(&redis::cmd(question)).await;
+        let reply = reply.map_err(|error| route.connection_failure(error, connection.inbound()))?;
+        if error_kind::is_out_of_service(&reply) {
             let text = format!("redis at {} is out of service", route.shown);
             return Err(Failure::new(FailureKind::Passing, text));
         }
         match self {
             Self::Fixed(_) | Self::Quorum(..) => Ok(()),
-            Self::Primary(_) => role(&answer, format_args!("a primary"), &route.shown),
+            Self::Primary(_) => role(&reply, format_args!("a primary"), &route.shown),
             Self::Sentinel(sentinels) => {
-                role(&answer, format_args!("the primary `{}`", sentinels.name()), &route.shown)
+                role(&reply, format_args!("the primary `{}`", sentinels.name()), &route.shown)
             }
         }
     }
@@ -117,8 +117,8 @@ impl fmt::Display for Discovery {
 }
 
 /// Checks a reply to `ROLE`: only a primary accepts writes.
-fn role(answer: &Value, wanted: fmt::Arguments<'_>, server: &Redacted) -> Result<(), Failure> {
-    let role = match answer {
+fn role(reply: &Value, wanted: fmt::Arguments<'_>, server: &Redacted) -> Result<(), Failure> {
+    let role = match reply {
         Value::ServerError(error) if error.code() == "NOPERM" => {
             let text =
                 format!("redis at {server} does not allow this user to read its role: allow it `+role`");
@@ -146,11 +146,11 @@ mod tests {
     fn only_a_server_with_role_master_is_a_primary() {
         let server = Redacted::new("h:1");
         let reply = |role: &str| Value::Array(vec![Value::BulkString(role.into()), Value::Int(0)]);
-        let check = |answer: &Value| role(answer, format_args!("a primary"), &server);
+        let check = |reply: &Value| role(reply, format_args!("a primary"), &server);
 
         assert!(check(&reply("master")).is_ok());
-        for answer in [reply("slave"), reply("sentinel"), Value::Nil, Value::Array(Vec::new()), Value::Okay] {
-            assert!(check(&answer).is_err(), "{answer:?}");
+        for reply in [reply("slave"), reply("sentinel"), Value::Nil, Value::Array(Vec::new()), Value::Okay] {
+            assert!(check(&reply).is_err(), "{reply:?}");
         }
     }
 }

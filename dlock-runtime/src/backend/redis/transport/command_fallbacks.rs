@@ -68,11 +68,11 @@ impl ConnectTarget {
         }
         let sets_info = self.fallbacks.can_set_info();
         let open = || self.open_for_commands(runtimes);
-        let ((untimed, driver), answers) =
+        let ((untimed, driver), replies) =
             self.begin(open, |(untimed, _)| self.timed(untimed), load(scripts), Evidence::Counts).await?;
         let mut timed = self.timed(&untimed);
-        let answers = match answers {
-            Ok(answers) => answers,
+        let replies = match replies {
+            Ok(replies) => replies,
             Err(error) if is_closed_by_command(&error, timed.inbound()) => {
                 drop((timed, untimed, driver));
                 let opened = self.connect_without_loading(runtimes).await?;
@@ -85,15 +85,15 @@ impl ConnectTarget {
         };
         self.on_first_reply(sets_info);
         self.fallbacks.closed_on_script_load.store(false, Ordering::Relaxed);
-        if let Some(refusal) = answers.iter().find(|answer| error_kind::is_forbidden(answer)) {
+        if let Some(refusal) = replies.iter().find(|reply| error_kind::is_forbidden(reply)) {
             let replies = timed.send_packed_commands(&self.eval(), 0, 1).await;
             self.check_eval(&mut timed, replies).await?;
             self.mark_lacking(&self.fallbacks.lacks_script_load, "SCRIPT LOAD", &self.error_text(refusal));
             return Ok(NewConnection { timed, untimed, scripts: None, driver });
         }
         let mut hashes = Vec::new();
-        for answer in answers {
-            match answer {
+        for reply in replies {
+            match reply {
                 Value::BulkString(hash) => hashes.push(String::from_utf8_lossy(&hash).into_owned()),
                 Value::SimpleString(hash) => hashes.push(hash),
                 Value::ServerError(error) => return Err(self.failure(error.into())), // such as `NOAUTH`
@@ -231,7 +231,7 @@ impl ConnectTarget {
         // needs it.
         let mut wait = Pipeline::with_capacity(2);
         wait.cmd("WAIT").arg(0).arg(1);
-        let (connection, answers) =
+        let (connection, replies) =
             self.begin(|| self.open(), Connection::clone, wait, Evidence::None).await?;
         let failed = |error| {
             if !is_closed_by_command(&error, connection.inbound()) {
@@ -240,7 +240,7 @@ impl ConnectTarget {
             let failure = self.closed_on("WAIT", error);
             Failure { reason: format!("{}: leave out `replica_acks`", failure.reason).into(), ..failure }
         };
-        match answers.map_err(failed)?.pop() {
+        match replies.map_err(failed)?.pop() {
             Some(Value::ServerError(error)) => Err(self.shown.failure(&error)),
             _ => Ok(Some(connection)),
         }

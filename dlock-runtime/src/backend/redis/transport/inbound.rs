@@ -179,7 +179,7 @@ impl Inbound {
             // Every reply that the client library does not count as the reply to a request.
             Content::Messages => {
                 let is_list = reply.head.starts_with(b"*") || reply.head.starts_with(b">");
-                is_list && !ANSWERS.iter().any(|answer| reply.head.starts_with(answer))
+                is_list && !TO_REQUESTS.iter().any(|first| reply.head.starts_with(first))
             }
         }
     }
@@ -476,7 +476,7 @@ const LONGEST_BURST: usize = 16 << 10;
 const VALUE: usize = 64;
 
 /// The first bytes of the replies to `SUBSCRIBE`, `UNSUBSCRIBE`, and `PING`.
-const ANSWERS: [&[u8]; 5] = [
+const TO_REQUESTS: [&[u8]; 5] = [
     b"*3\r\n$9\r\nsubscribe\r\n",
     b"*3\r\n$11\r\nunsubscribe\r\n",
     b">3\r\n$9\r\nsubscribe\r\n",
@@ -599,7 +599,7 @@ mod tests {
 
     #[tokio::test]
     async fn replies_to_requests_are_not_counted_as_messages() {
-        let answers: Vec<u8> = [
+        let replies: Vec<u8> = [
             &b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"[..],
             b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n",
             b"*2\r\n$4\r\npong\r\n$0\r\n\r\n",
@@ -607,7 +607,7 @@ mod tests {
         .concat()
         .repeat(30_000);
 
-        let (_, ended, inbound) = read(&answers, Content::Messages).await;
+        let (_, ended, inbound) = read(&replies, Content::Messages).await;
 
         assert!(ended.is_ok(), "{ended:?}");
         assert_eq!(lock(&inbound.received).waiting.len(), 0);

@@ -134,8 +134,8 @@ mod tests {
             ("ERR", "unknown command 'role', with args beginning with: ", "without sentinels and cluster"),
             ("ERR", "Unknown Redis command called from script", "lacks a command"),
         ] {
-            let answer = redis::parse_redis_value(format!("-{code} {text}\r\n").as_bytes());
-            let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is not an error") };
+            let reply = redis::parse_redis_value(format!("-{code} {text}\r\n").as_bytes());
+            let Ok(Value::ServerError(error)) = reply else { panic!("{reply:?} is not an error") };
 
             let failure = server.failure(&error);
 
@@ -153,8 +153,8 @@ mod tests {
         for text in
             ["unknown command 'WAIT'", "unknown command 'SCRIPT'", "unknown command 'GET'", "unknown command"]
         {
-            let answer = redis::parse_redis_value(format!("-ERR {text}\r\n").as_bytes());
-            let Ok(Value::ServerError(error)) = answer else { panic!("{answer:?} is not an error") };
+            let reply = redis::parse_redis_value(format!("-ERR {text}\r\n").as_bytes());
+            let Ok(Value::ServerError(error)) = reply else { panic!("{reply:?} is not an error") };
 
             assert!(!server.failure(&error).reason.contains("sentinel"), "{text}");
         }

@@ -73,7 +73,7 @@ impl ShardSink {
         for channel in channels {
             pipeline.cmd(command).arg(channel);
         }
-        let answers = self.0.send_packed_commands(&pipeline, 0, channels.len()).await;
-        answers.is_ok_and(|answers| !answers.iter().any(|answer| matches!(answer, Value::ServerError(_))))
+        let replies = self.0.send_packed_commands(&pipeline, 0, channels.len()).await;
+        replies.is_ok_and(|replies| !replies.iter().any(|reply| matches!(reply, Value::ServerError(_))))
     }
 }

@@ -47,11 +47,11 @@ impl ClusterView {
     /// # Errors
     ///
     /// Fails if the server is not part of a cluster or rejects the query.
-    pub(super) fn read(answers: &[Value], asked: &ConnectTarget) -> Result<Self, Failure> {
+    pub(super) fn read(replies: &[Value], asked: &ConnectTarget) -> Result<Self, Failure> {
         let (server, here) = (&asked.shown, asked.address());
         let unexpected =
             || Failure::new(FailureKind::Passing, format!("redis at {server} gave an unexpected reply"));
-        let refused = answers.iter().find_map(|answer| match answer {
+        let refused = replies.iter().find_map(|reply| match reply {
             Value::ServerError(error) => Some(error),
             _ => None,
         });
@@ -67,7 +67,7 @@ impl ClusterView {
             };
             return Err(Failure::new(FailureKind::Lasting, format!("redis at {server} {problem}")));
         }
-        let [info, Value::Array(entries)] = answers else { return Err(unexpected()) };
+        let [info, Value::Array(entries)] = replies else { return Err(unexpected()) };
         let info = error_kind::text(info).ok_or_else(unexpected)?;
         let is_up = info.lines().any(|line| line.trim_end() == "cluster_state:ok");
         let (mut ranges, mut replicas) = (Vec::new(), Vec::new());

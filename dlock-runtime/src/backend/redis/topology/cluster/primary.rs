@@ -194,8 +194,8 @@ impl ReplySink for PrimaryReplySink {
 }
 
 impl RedirectHandler for PrimaryReplySink {
-    fn read(&self, answer: &Value) -> Option<Redirect> {
-        Redirect::read(answer, &self.address)
+    fn read(&self, reply: &Value) -> Option<Redirect> {
+        Redirect::read(reply, &self.address)
     }
 
     fn follow(&self, sent_away: Vec<(Request, Redirect)>, history: RouteHistory) {

@@ -41,8 +41,8 @@ pub(in crate::backend::redis) enum Redirect {
 
 impl Redirect {
     /// Parses a reply of the server at `from`, whose host replaces an empty host name.
-    pub(super) fn read(answer: &Value, from: &Address) -> Option<Self> {
-        let Value::ServerError(error) = answer else { return None };
+    pub(super) fn read(reply: &Value, from: &Address) -> Option<Self> {
+        let Value::ServerError(error) = reply else { return None };
         let there = || {
             let (slot, place) = error.details()?.split_once(' ')?;
             let (host, port) = place.split_once(' ').map_or(place, |(place, _)| place).rsplit_once(':')?;
@@ -184,8 +184,8 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> Option<Redirect> {
-        let answer = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("it is an error");
-        Redirect::read(&answer, &at("10.0.0.1", 7000))
+        let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("it is an error");
+        Redirect::read(&reply, &at("10.0.0.1", 7000))
     }
 
     fn at(host: &str, port: u16) -> Address {

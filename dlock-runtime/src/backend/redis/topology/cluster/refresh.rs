@@ -36,8 +36,8 @@ impl Cluster {
             })
             .collect();
         let mut failures = Vec::new();
-        while let Some(answer) = replies.next().await {
-            match answer {
+        while let Some(reply) = replies.next().await {
+            match reply {
                 Ok(view) => {
                     self.adopt(&[view]);
                     return Ok(());
@@ -187,14 +187,14 @@ where
 
 /// Queries a primary over its command connection.
 async fn ask(member: &Arc<Primary>) -> Result<ClusterView, Failure> {
-    let answers = member.node.ask(&cluster_view::question()).await?;
-    ClusterView::read(&answers, &member.route)
+    let replies = member.node.ask(&cluster_view::question()).await?;
+    ClusterView::read(&replies, &member.route)
 }
 
 /// Queries a server over a separate connection.
 async fn ask_at(route: &ConnectTarget) -> Result<ClusterView, Failure> {
-    let answers = route.query_all(&cluster_view::question()).await?;
-    ClusterView::read(&answers, route)
+    let replies = route.query_all(&cluster_view::question()).await?;
+    ClusterView::read(&replies, route)
 }
 
 /// The refresh interval while something is wrong, and the minimum interval.

@@ -125,9 +125,9 @@ impl MemberIndex {
         connection: &mut Connection,
     ) -> Result<(), Failure> {
         connection.inbound().allow_descriptions(1);
-        let answer = connection.send_packed_command(&redis::cmd("INFO")).await;
+        let reply = connection.send_packed_command(&redis::cmd("INFO")).await;
         connection.inbound().allow_descriptions(0);
-        let answer = answer.and_then(Value::extract_error).map_err(|error| {
+        let reply = reply.and_then(Value::extract_error).map_err(|error| {
             let failure = route.connection_failure(error, connection.inbound());
             match failure.kind {
                 FailureKind::Lasting => {
@@ -137,7 +137,7 @@ impl MemberIndex {
                 _ => failure,
             }
         })?;
-        let text = match &answer {
+        let text = match &reply {
             Value::BulkString(text) => String::from_utf8_lossy(text),
             Value::VerbatimString { text, .. } => text.into(),
             _ => "".into(),

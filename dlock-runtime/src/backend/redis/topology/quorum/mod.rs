@@ -202,8 +202,8 @@ impl Quorum {
     /// Adds the request of an operation for every server.
     fn ask_all(&self, number: usize, asked: &Request, fan: &mut QuorumFanOut) {
         for server in 0..self.voters.len() {
-            let answer = Some(ReplyRecipient::Operation(number));
-            fan.add(server, |of| *of == server, Request { answer, ..asked.for_one_of_many() });
+            let recipient = Some(ReplyRecipient::Operation(number));
+            fan.add(server, |of| *of == server, Request { recipient, ..asked.for_one_of_many() });
         }
     }
 
@@ -225,7 +225,7 @@ impl Quorum {
         let (mut outcomes, mut own, mut over) = (Vec::new(), Vec::new(), 0);
         self.decide(|operations, fan| {
             for (request, reply) in votes {
-                let Some(number) = request.answer.as_ref().and_then(ReplyRecipient::operation) else {
+                let Some(number) = request.recipient.as_ref().and_then(ReplyRecipient::operation) else {
                     if let Command::Acquire { .. } = request.command {
                         operations.repaired(server, request.token, &reply);
                     } else {

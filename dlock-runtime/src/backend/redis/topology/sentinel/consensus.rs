@@ -46,7 +46,7 @@ pub(super) struct PrimaryVote {
     announced: Option<Address>,
     demoted: Option<Address>,
     tried: Vec<Address>,
-    answers: usize,
+    replies: usize,
     votes_for_demoted: usize,
 }
 
@@ -54,7 +54,7 @@ impl PrimaryVote {
     pub(super) fn of(report: &SentinelReport) -> Self {
         let SentinelReport { announced, demoted, .. } = report;
         let (announced, demoted) = (announced.clone(), demoted.clone());
-        Self { announced, demoted, tried: Vec::new(), answers: 0, votes_for_demoted: 0 }
+        Self { announced, demoted, tried: Vec::new(), replies: 0, votes_for_demoted: 0 }
     }
 
     /// Returns the server to try before a sentinel replies.
@@ -64,7 +64,7 @@ impl PrimaryVote {
 
     /// Counts the report of a sentinel. Returns the server if it must be tried.
     pub(super) fn named(&mut self, named: Address) -> Option<Address> {
-        self.answers += 1;
+        self.replies += 1;
         if self.demoted.as_ref() == Some(&named) {
             self.votes_for_demoted += 1;
             return None;
@@ -75,7 +75,7 @@ impl PrimaryVote {
     /// Returns the demoted server if more than half of the sentinels report it. Called when no
     /// other server is the primary.
     pub(super) fn last_resort(&mut self) -> Option<Address> {
-        let is_majority = self.votes_for_demoted * 2 > self.answers;
+        let is_majority = self.votes_for_demoted * 2 > self.replies;
         self.demoted.take().filter(|_| is_majority)
     }
 

@@ -89,7 +89,7 @@ impl Sentinels {
                     }
                     Err(failure) => not_opened = Some(failure),
                 },
-                Some(answer) = lookups.next() => match answer {
+                Some(reply) = lookups.next() => match reply {
                     Ok(named) => opening.extend(vote.named(named).map(&open_at)),
                     Err(failure) => unanswered.push(failure),
                 },
@@ -141,9 +141,9 @@ impl Sentinels {
         let latest = lock(&self.report).latest().cloned();
         let Some(latest) = latest.filter(|latest| *latest != named) else { return };
         let asked = self.routes.iter().map(|sentinel| self.ask(sentinel));
-        let answers: Vec<_> = asked.collect::<FuturesUnordered<_>>().collect().await;
-        let answers: Vec<_> = answers.into_iter().flatten().collect();
-        if answers.iter().filter(|answer| **answer == named).count() * 2 > answers.len() {
+        let replies: Vec<_> = asked.collect::<FuturesUnordered<_>>().collect().await;
+        let replies: Vec<_> = replies.into_iter().flatten().collect();
+        if replies.iter().filter(|reply| **reply == named).count() * 2 > replies.len() {
             self.note(latest, named);
         }
     }
@@ -156,8 +156,8 @@ impl Sentinels {
 
     /// Queries one sentinel for the address of the primary.
     async fn ask(&self, sentinel: &ConnectTarget) -> Result<Address, Failure> {
-        let answer = sentinel.query(&self.question("GET-MASTER-ADDR-BY-NAME")).await?;
-        replies::master(&answer, &self.name, &sentinel.shown)
+        let reply = sentinel.query(&self.question("GET-MASTER-ADDR-BY-NAME")).await?;
+        replies::master(&reply, &self.name, &sentinel.shown)
     }
 
     /// Returns a query `about` the primary.

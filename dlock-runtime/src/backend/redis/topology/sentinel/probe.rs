@@ -49,12 +49,12 @@ impl Sentinels {
             let master =
                 replies::master(&named, &self.name, &sentinel.shown).map_err(|failure| failure.reason)?;
             let known = session.ask(&self.question("MASTER")).await;
-            let known = known.and_then(|answer| others(&answer).ok_or_else(|| session.refusal(answer)));
-            let quorum = session.ask(&self.question("CKQUORUM")).await.and_then(|answer| match &answer {
+            let known = known.and_then(|reply| others(&reply).ok_or_else(|| session.refusal(reply)));
+            let quorum = session.ask(&self.question("CKQUORUM")).await.and_then(|reply| match &reply {
                 Value::ServerError(error) if error.code() == "NOQUORUM" => {
-                    Ok(Err(session.refusal(answer).to_string()))
+                    Ok(Err(session.refusal(reply).to_string()))
                 }
-                Value::ServerError(_) => Err(session.refusal(answer)),
+                Value::ServerError(_) => Err(session.refusal(reply)),
                 _ => Ok(Ok(())),
             });
             let replicas = session.ask(&self.question("REPLICAS")).await;
@@ -86,20 +86,20 @@ impl Sentinels {
 }
 
 /// Parses the number of other sentinels that a sentinel knows.
-fn others(answer: &Value) -> Option<u64> {
-    field(answer, "num-other-sentinels")?.parse().ok()
+fn others(reply: &Value) -> Option<u64> {
+    field(reply, "num-other-sentinels")?.parse().ok()
 }
 
 /// Parses the addresses of the reachable replicas.
-fn of_list(answer: Value) -> Vec<Address> {
-    let Value::Array(replicas) = answer else { return Vec::new() };
+fn of_list(reply: Value) -> Vec<Address> {
+    let Value::Array(replicas) = reply else { return Vec::new() };
     let at = |replica: &Value| Address::parse(&field(replica, "ip")?, &field(replica, "port")?);
     replicas.iter().filter_map(at).collect()
 }
 
 /// Reads a field of a reply that is a list of names and values, or a map.
-fn field(answer: &Value, name: &str) -> Option<String> {
-    let mut fields = answer.as_map_iter()?;
+fn field(reply: &Value, name: &str) -> Option<String> {
+    let mut fields = reply.as_map_iter()?;
     let (_, value) = fields.find(|(key, _)| error_kind::text(key) == Some(name))?;
     error_kind::text(value).map(str::to_owned)
 }

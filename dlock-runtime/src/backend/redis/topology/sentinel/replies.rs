@@ -27,8 +27,8 @@ impl SwitchMaster {
 }
 
 /// Parses a sentinel's reply to the query for the primary `name`.
-pub(super) fn master(answer: &Value, name: &str, sentinel: &Redacted) -> Result<Address, Failure> {
-    let problem = match answer {
+pub(super) fn master(reply: &Value, name: &str, sentinel: &Redacted) -> Result<Address, Failure> {
+    let problem = match reply {
         Value::Array(pair) => {
             if let [host, port] = pair.as_slice()
                 && let Some(address) = text(host).zip(text(port)).and_then(|(h, p)| Address::parse(h, p))
