@@ -182,7 +182,7 @@ impl PipelineBatch {
             ConnectionKind::Commands => self.connection.unanswered(failure, !timeout),
             // This connection is never pinged, so it is given up at once.
             ConnectionKind::ReplicaAcks => self.connection.give_up(failure.clone()),
-            ConnectionKind::Tracking(_) => self.node.tracking.give_up(),
+            ConnectionKind::Tracking(_) => self.node.tracking.give_up(self.epoch()),
         }
         self.fail(failure);
     }
