@@ -11,9 +11,11 @@ use std::time::Duration;
 use dlock_runtime::idempotent::{IdempotentRecord, OnUnavailable};
 use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager, distributed_lock};
+use dlock_tests::filter::{FilterProxy, Lack};
 use dlock_tests::world::name;
-use dlock_tests::{Answer, HostileServer, Proxy, RedisServer, within};
+use dlock_tests::{Answer, HostileServer, Moment, Proxy, RedisServer, within};
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
@@ -353,6 +355,46 @@ async fn repeated_failures_are_logged_once_per_second() {
     assert_eq!(suppressed(), ["0", "999", "0"], "each manager counts separately");
 }
 
+/// The number of calls is unlimited: each is rejected at once while the server is away.
+#[tokio::test]
+async fn an_outage_under_many_callers_is_logged_once_per_second() {
+    let key = "away:1";
+    drop(logged());
+    let mut server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.expect("the server accepts connections");
+    let port = format!(":{}", server.port());
+    server.kill();
+    let away = Moment::now();
+
+    let callers = (0..50).map(|_| async {
+        let mut calls = 0_usize;
+        while away.elapsed() < Duration::from_millis(2_200) {
+            let failed = locks.lock(key).acquire().await;
+            assert!(failed.as_ref().is_err_and(Error::is_unavailable), "{failed:?}");
+            calls += 1;
+            tokio::task::yield_now().await;
+        }
+        calls
+    });
+    let calls: usize = join_all(callers).await.into_iter().sum();
+
+    let seconds = usize::try_from(away.elapsed().as_secs()).expect("a few seconds");
+    let (mut unavailable, mut disconnected) = (Vec::new(), 0);
+    for event in logged().iter().filter(|event| event.get("level").is_some_and(|level| level == "WARN")) {
+        match &*event["name"] {
+            "dlock.unavailable" if event.get("lock.key").is_some_and(|of| of == key) => {
+                unavailable.push(event["suppressed"].parse::<usize>().expect("a number"));
+            }
+            "dlock.disconnected" if event["reason"].contains(&port) => disconnected += 1,
+            _ => assert!(!format!("{event:?}").contains(&port), "{event:?}"),
+        }
+    }
+    assert!((3..=1 + seconds).contains(&unavailable.len()), "{seconds} s: {unavailable:?}");
+    assert_eq!((unavailable[0], disconnected), (0, 1));
+    let counted = unavailable.len() + unavailable.iter().sum::<usize>();
+    assert!(counted > calls / 4 && counted <= calls, "{counted} of {calls} calls");
+}
+
 #[distributed_lock(key = "flood:<number>", on_contended = skip)]
 async fn stands_in(number: u32) -> Option<()> {
     Some(())
@@ -404,7 +446,7 @@ async fn overlapping_namespaces_are_named_once_per_manager() {
         let locks = LockManager::connect("memory://?namespace=overlap")
             .await
             .expect("the in-memory backend connects");
-        for id in 0..3 {
+        for id in 20..23 {
             place_order(&locks, id).await.expect("the lock is free");
             in_a_namespace_of_its_own(&locks, id).await.expect("the lock is free");
         }
@@ -414,8 +456,8 @@ async fn overlapping_namespaces_are_named_once_per_manager() {
     let apart = LockManager::connect("memory://?namespace=overlapping")
         .await
         .expect("the in-memory backend connects");
-    place_order(&apart, 1).await.expect("the lock is free");
-    in_a_namespace_of_its_own(&apart, 1).await.expect("the lock is free");
+    place_order(&apart, 20).await.expect("the lock is free");
+    in_a_namespace_of_its_own(&apart, 20).await.expect("the lock is free");
     assert_eq!(events().len(), 2);
 }
 
@@ -440,7 +482,7 @@ async fn a_refused_channel_is_logged_once_per_namespace() {
     };
 
     for connections in 1..=3 {
-        in_a_refused_namespace(&locks, 1).await.expect("the server grants every lock");
+        in_a_refused_namespace(&locks, 30).await.expect("the server grants every lock");
         // Both namespaces are tried on each connection.
         let tried = async {
             while server.count("SUBSCRIBE") < 2 * connections || refused().len() < 2 {
@@ -459,6 +501,34 @@ async fn a_refused_channel_is_logged_once_per_namespace() {
 
     let of = |name: &str| ("INFO".to_owned(), name.to_owned());
     assert_eq!(refused(), [of("refused"), of("refused:eu")]);
+}
+
+#[tokio::test]
+async fn each_missing_command_is_reported_once() {
+    drop(logged());
+    let server = RedisServer::start();
+    let commands = ["CLIENT SETINFO", "CLIENT SETNAME", "EVALSHA", "SCRIPT LOAD"];
+    for lack in [Lack::Unknown, Lack::Forbidden] {
+        for command in commands {
+            let proxy = FilterProxy::in_front_of(&server, &[(command, lack)]);
+            let locks = LockManager::connect(&proxy.url_with("")).await.expect("the command is optional");
+            for _ in 0..3 {
+                let lock = locks.lock("order:missing").wait(Duration::from_secs(20));
+                lock.run(async |_| ()).await.expect("the command is optional");
+                server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            }
+
+            let port = format!(":{}", proxy.port());
+            let of_proxy = |fields: &&Fields| {
+                fields["name"] == "dlock.command_unsupported"
+                    && fields["server"].ends_with(&port)
+                    && fields["command"] == command
+            };
+            let reported: Vec<_> = logged().iter().filter(of_proxy).cloned().collect();
+            let [reported] = &reported[..] else { panic!("{command}, {lack:?}: {reported:?}") };
+            assert!(reported["level"] == "INFO" && !reported["reason"].is_empty(), "{reported:?}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -231,8 +231,8 @@ impl LockGuard {
 
 /// Sends a command under a hold.
 ///
-/// If the connection is lost before the reply, it is sent once more: the commands sent here may run
-/// twice.
+/// If the connection is lost before the reply, it is sent again: the commands sent here may run
+/// several times.
 async fn ask(held: &HoldGuard, command: Command) -> Result<Reply> {
     let ask = move || async move {
         let answer = held.engine.request_for_holder(held.root(), command);
@@ -242,8 +242,12 @@ async fn ask(held: &HoldGuard, command: Command) -> Result<Reply> {
             ended => usable(held.key(), ended),
         }
     };
-    usable(held.key(), Ok::<_, Error>(held.engine.request_with_retry(ask).await?))
+    usable(held.key(), Ok::<_, Error>(held.engine.request_with_retry(RESENDS, ask).await?))
 }
+
+/// A network that fails takes both connections that carry commands under a hold: the one with key
+/// tracking and the other. The last resend waits for a new connection.
+const RESENDS: u32 = 2;
 
 /// Returns the loss of a hold that the server does not know.
 fn not_ours(held: &HoldGuard) -> Error {

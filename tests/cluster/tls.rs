@@ -42,9 +42,13 @@ async fn announced_address_accepts_a_certificate_for_the_url_host() {
     let Some(authority) = Authority::of_servers() else { return };
     let fleet = fleet_of(&authority, "localhost", "localhost");
 
-    for (host, options) in
-        [("localhost", ""), ("127.0.0.1", "?tls_name=localhost"), ("localhost", "?tls_name=localhost")]
-    {
+    for (host, options) in [
+        ("localhost", ""),
+        ("LOCALHOST", ""),
+        ("127.0.0.1", "?tls_name=localhost"),
+        ("127.0.0.1", "?tls_name=LocalHost."),
+        ("localhost", "?tls_name=localhost"),
+    ] {
         let manager = connect(&url(&fleet, host, options), &authority).await;
         lock_on_each(&fleet, &manager.unwrap_or_else(|error| panic!("{host}{options}: {error}"))).await;
     }
@@ -54,6 +58,12 @@ async fn announced_address_accepts_a_certificate_for_the_url_host() {
     ] {
         let error = connect(&url(&fleet, host, options), &authority).await.expect_err("no name matches");
         assert!(error.to_string().contains(words), "{host}{options}: {error}");
+    }
+    let builder = LockManager::builder(&url(&fleet, "localhost", "")).tls_ca(authority.pem());
+    let report = builder.doctor().await.expect("the URL is valid").to_string();
+    assert!(!report.contains("certificate"), "{report}");
+    for server in fleet.servers() {
+        assert!(report.contains(&format!("127.0.0.1:{}", server.known_port())), "{report}");
     }
     // A trusted name does not replace a trusted authority.
     let by_another = connect(&url(&fleet, "localhost", ""), &Authority::new()).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::filter::{FilterProxy, Lack};
-use dlock_tests::{RedisServer, within};
+use dlock_tests::{RedisServer, acl, within};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -54,24 +54,54 @@ async fn is_tried_until_it_is_refused(command: &'static str) {
     let server = RedisServer::start();
     for lack in Lack::ALL {
         let proxy = FilterProxy::in_front_of(&server, &[(command, lack)]);
-        let manager =
-            LockManager::connect(&proxy.url_with("?tracking=off")).await.expect("the command is optional");
-        let reconnect = async || {
-            server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-            let guard = manager.lock("order:7").acquire().await;
-            let guard = guard.unwrap_or_else(|error| panic!("{lack:?}: {error}"));
-            guard.release().await.expect("it was held");
-        };
-        if lack == Lack::Closes {
-            reconnect().await; // a second try, as a broken network looks the same
-        }
-        let tried = proxy.count(command);
-
-        reconnect().await;
-
-        assert!(tried > 0, "{lack:?}");
-        assert_eq!(proxy.count(command), tried, "{lack:?}");
+        is_tried_until_refused_at(&proxy.url_with("?tracking=off"), &server, &proxy, (command, lack)).await;
     }
+}
+
+/// The same for a primary that a sentinel reports. Its own connections do not send `command`.
+async fn is_tried_until_refused_behind_a_sentinel(command: &'static str) {
+    let server = RedisServer::builder().also_allow(acl::BEHIND_SENTINELS).start();
+    for lack in Lack::ALL {
+        let proxy = FilterProxy::in_front_of(&server, &[(command, lack)]);
+        let monitor = format!("sentinel monitor mymaster 127.0.0.1 {} 1", proxy.port());
+        let sentinel = RedisServer::builder().sentinel().line(&monitor).start();
+        let (access, port) = (server.access(), sentinel.port());
+        let url = format!("redis+sentinel://{access}127.0.0.1:{port}/mymaster?tracking=off");
+        is_tried_until_refused_at(&url, &server, &proxy, (command, lack)).await;
+    }
+}
+
+async fn is_tried_until_refused_at(
+    url: &str,
+    server: &RedisServer,
+    proxy: &FilterProxy,
+    (command, lack): (&str, Lack),
+) {
+    // Without `EVALSHA`, a proxy that closes the connection is indistinguishable from one that is
+    // down.
+    if (command, lack) == ("EVALSHA", Lack::Closes) {
+        return;
+    }
+    let manager = LockManager::connect(url).await.expect("the command is optional");
+    let use_a_lock = async || {
+        let guard = manager.lock("order:7").acquire().await;
+        let guard = guard.unwrap_or_else(|error| panic!("{url}, {lack:?}: {error}"));
+        guard.release().await.expect("it was held");
+    };
+    let reconnect = async || {
+        server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        use_a_lock().await;
+    };
+    use_a_lock().await;
+    if lack == Lack::Closes {
+        reconnect().await; // a second try, as a broken network looks the same
+    }
+    let tried = proxy.count(command);
+
+    reconnect().await;
+
+    assert!(tried > 0, "{lack:?}");
+    assert_eq!(proxy.count(command), tried, "{url}, {lack:?}");
 }
 
 #[tokio::test]
@@ -97,6 +127,23 @@ async fn locks_need_no_client_setname() {
 #[tokio::test]
 async fn client_setname_is_tried_until_it_is_refused() {
     is_tried_until_it_is_refused("CLIENT SETNAME").await;
+}
+
+#[tokio::test]
+async fn client_setinfo_is_tried_until_it_is_refused() {
+    is_tried_until_it_is_refused("CLIENT SETINFO").await;
+}
+
+#[tokio::test]
+async fn evalsha_is_tried_until_it_is_refused() {
+    is_tried_until_it_is_refused("EVALSHA").await;
+}
+
+#[tokio::test]
+async fn commands_are_tried_until_refused_behind_a_sentinel() {
+    for command in ["CLIENT SETINFO", "SCRIPT LOAD", "EVALSHA"] {
+        is_tried_until_refused_behind_a_sentinel(command).await;
+    }
 }
 
 #[tokio::test]

@@ -124,8 +124,12 @@ async fn a_certificate_for_another_host_is_rejected_with_both_names() {
     let server = RedisServer::builder().tls(authority.sign("cache.example"), &authority).start();
 
     let refused = builder_for(&server, &authority).connect().await;
+    let of_another_name = builder_for(&server, &authority).tls_name("shop.example").connect().await;
+    let by_its_name = builder_for(&server, &authority).tls_name("cache.example").connect().await;
 
     assert_config(refused, "tls", &["cache.example", "not for `127.0.0.1`"]);
+    assert_config(of_another_name, "tls", &["cache.example", "not for `127.0.0.1` or `shop.example`"]);
+    assert!(by_its_name.is_ok(), "{by_its_name:?}");
 }
 
 #[tokio::test]

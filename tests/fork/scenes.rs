@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use dlock_runtime::scheduled::Schedule;
+use dlock_runtime::scheduled::{Jobs, Schedule};
 use dlock_runtime::{Error, LockGuard, LockManager, LossCause, OnLost, distributed_lock, with_manager};
 use dlock_test_fork::{Child, fork, split};
-use dlock_tests::acl::{WITH_JOBS, WITH_RECORDS, documented_besides};
-use dlock_tests::{QuorumFleet, RedisServer, within};
+use dlock_tests::acl::{BEHIND_SENTINELS, WITH_JOBS, WITH_RECORDS, documented_besides};
+use dlock_tests::{Authority, ClusterFleet, QuorumFleet, RedisServer, within};
 use futures_util::task::noop_waker;
 use rustix::fs::{FlockOperation, flock};
 use tokio::runtime::{Builder, Runtime};
@@ -144,20 +144,75 @@ fn a_child_is_rejected_with_a_hint_to_connect_after_the_fork() {
     }
 }
 
+/// A server, and a sentinel that reports it.
+fn behind_a_sentinel() -> (String, [RedisServer; 2]) {
+    let server = RedisServer::builder().also_allow(BEHIND_SENTINELS).start();
+    let monitor = format!("sentinel monitor mymaster 127.0.0.1 {} 1", server.port());
+    let sentinel = RedisServer::builder().sentinel().line(&monitor).start();
+    let url = format!("redis+sentinel://{}127.0.0.1:{}/mymaster", server.access(), sentinel.port());
+    (url, [server, sentinel])
+}
+
+/// A server with TLS, and the certificate of its authority.
+fn over_tls() -> Option<(RedisServer, String)> {
+    let authority = Authority::of_servers()?;
+    let server = RedisServer::builder().tls(authority.sign("127.0.0.1"), &authority).start();
+    Some((server, authority.pem()))
+}
+
 #[test]
-fn a_child_of_a_quorum_process_is_rejected_immediately() {
+fn a_child_is_rejected_in_every_deployment_and_its_child_too() {
     let runtime = runtime();
-    let fleet = runtime.block_on(QuorumFleet::start(3));
-    let locks = runtime.block_on(fleet.manager(""));
-    let held = hold(&runtime, &locks, "order:1");
+    let (quorum, cluster) = (runtime.block_on(QuorumFleet::start(3)), ClusterFleet::start());
+    let ((sentinel_url, _servers), server) = (behind_a_sentinel(), RedisServer::start());
+    let unix_url = format!("redis+unix://{}", server.socket().display());
+    let mut managers = vec![runtime.block_on(quorum.manager(""))];
+    managers.extend([cluster.url_with(""), sentinel_url, unix_url].map(|url| connect(&runtime, &url)));
+    let over_tls = over_tls();
+    if let Some((server, authority)) = &over_tls {
+        let builder = LockManager::builder(&server.tls_url()).tls_ca(authority);
+        managers.push(runtime.block_on(builder.connect()).expect("its authority is trusted"));
+    }
+    let holds = managers.into_iter().map(|locks| (hold(&runtime, &locks, "order:1"), locks));
+    let mut inherited: Option<Vec<_>> = Some(holds.collect());
 
     let child = fork(|| {
-        self::runtime().block_on(refuses_everything(&locks, &held));
-        drop((held, locks));
+        for (held, locks) in inherited.iter().flatten() {
+            self::runtime().block_on(refuses_everything(locks, held));
+        }
+        let grandchild = fork(|| {
+            for (held, locks) in inherited.take().into_iter().flatten() {
+                self::runtime().block_on(refuses_everything(&locks, &held));
+            }
+            "ok".to_owned()
+        });
+        drop(inherited.take());
+        grandchild.report()
+    });
+
+    assert_ok(child, "all deployments");
+    runtime.block_on(async {
+        tokio::time::sleep(LEASE * 2).await; // each of the two leases needs renewals
+        for (held, locks) in inherited.take().into_iter().flatten() {
+            held.check().unwrap_or_else(|error| panic!("{locks:?}: {error}"));
+            held.release().await.unwrap_or_else(|error| panic!("{locks:?}: {error}"));
+        }
+    });
+}
+
+#[test]
+fn jobs_end_in_a_child_with_the_reason() {
+    let (runtime, schedule) = (runtime(), Schedule::every(SOON).expect("a valid period"));
+    let locks = connect(&runtime, "memory://");
+
+    let child = fork(|| {
+        let jobs = Jobs::new(locks.clone());
+        let jobs = jobs.add("report", schedule, async |_| -> Result<(), Error> { panic!("a body starts") });
+        self::runtime().block_on(refused("a runner", jobs.run_until(std::future::pending())));
         "ok".to_owned()
     });
 
-    assert_ok(child, "a quorum");
+    assert_ok(child, "jobs");
 }
 
 /// Checks that the parent's lock is held, renewed, and released over the existing connections.

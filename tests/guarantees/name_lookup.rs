@@ -25,15 +25,25 @@ fn a_process_ends_while_a_name_lookup_has_no_reply() {
         return println!("SKIPPED: a silent name server: there is no cc, or no preloading of libraries");
     }
 
-    for scheme in ["redis", "rediss", "redis+quorum", "redis+cluster"] {
-        let hosts = if scheme == "redis+quorum" { "a.invalid,b.invalid,c.invalid" } else { "a.invalid" };
-        let url = format!("{scheme}://{hosts}?connect_timeout=300ms");
-        let started = Moment::now();
-        let ended = Command::new(WORKER).arg(&url).env("LD_PRELOAD", &library).output();
-        let stderr = String::from_utf8_lossy(&ended.expect("it runs").stderr).into_owned();
+    for place in [
+        "redis://a.invalid",
+        "rediss://a.invalid",
+        "redis+quorum://a.invalid,b.invalid,c.invalid",
+        "redis+cluster://a.invalid",
+        "redis+sentinel://a.invalid,b.invalid/mymaster",
+    ] {
+        let end = |options: &str| {
+            let started = Moment::now();
+            let url = format!("{place}?connect_timeout=300ms{options}");
+            let ended = Command::new(WORKER).arg(&url).env("LD_PRELOAD", &library).output().expect("it runs");
+            (String::from_utf8_lossy(&ended.stderr).into_owned(), started.elapsed())
+        };
 
-        assert!(stderr.contains("the server takes managers"), "{url}: {stderr}");
-        let took = started.elapsed();
-        assert!(took >= CONNECT_TIMEOUT && took < SOON, "{url}: {took:?}");
+        let (stderr, took) = end("");
+        assert!(stderr.contains("the server takes managers"), "{place}: {stderr}");
+        assert!(took >= CONNECT_TIMEOUT && took < SOON, "{place}: {took:?}");
+        // It ends at the end of its input, while its manager connects.
+        let (stderr, took) = end("&connect=lazy");
+        assert!(stderr.is_empty() && took < SOON, "{place}: {took:?}: {stderr}");
     }
 }

@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
+use dlock_runtime::scheduled::Schedule;
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::cluster::ClusterFleet;
 use dlock_tests::quorum::QuorumFleet;
 use dlock_tests::world::name;
-use dlock_tests::{Moment, Proxy, RedisServer, Worker, within};
+use dlock_tests::{Authority, Moment, Proxy, RedisServer, Worker, acl, within};
 
 use super::{LONG, SLACK, WORKER, manager_of};
 
@@ -79,6 +80,71 @@ async fn a_single_try_right_after_a_cut_succeeds_over_a_quorum() {
         let guard = manager.lock(&*format!("order:{round}")).acquire().await;
         let guard = guard.unwrap_or_else(|error| panic!("round {round}: {error}"));
         assert!(guard.release().await.is_ok(), "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_single_try_right_after_a_cut_succeeds_behind_a_sentinel() {
+    let server = RedisServer::builder().also_allow(acl::BEHIND_SENTINELS).start();
+    let monitor = format!("sentinel monitor mymaster 127.0.0.1 {} 1", server.port());
+    let sentinel = RedisServer::builder().sentinel().line(&monitor).start();
+    let url = format!("redis+sentinel://{}127.0.0.1:{}/mymaster", server.access(), sentinel.port());
+    let manager = LockManager::connect(&url).await.expect("the sentinel reports the server");
+
+    take_after_each(&manager, || [&server, &sentinel].into_iter().for_each(kill_connections)).await;
+}
+
+#[tokio::test]
+async fn a_single_try_right_after_a_cut_succeeds_over_tls_and_sockets() {
+    let server = RedisServer::start();
+    let url = format!("redis+unix://{}", server.socket().display());
+    let manager = LockManager::connect(&url).await.expect("it listens on the socket");
+    take_after_each(&manager, || kill_connections(&server)).await;
+
+    let Some(authority) = Authority::of_servers() else { return };
+    let server = RedisServer::builder().tls(authority.sign("127.0.0.1"), &authority).start();
+    let builder = LockManager::builder(&server.tls_url()).tls_ca(authority.pem());
+    let manager = builder.connect().await.expect("its authority is trusted");
+    take_after_each(&manager, || kill_connections(&server)).await;
+}
+
+/// An extension of a tracked hold is sent over the connection with key tracking, which is cut, too.
+#[tokio::test]
+async fn an_extension_right_after_a_reset_succeeds() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let manager = LockManager::connect(&proxy.url()).await.expect("it is open");
+    let held = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    held.extend(LONG).await.expect("it is held");
+
+    for round in 0..4 * ROUNDS {
+        let connected = async {
+            while proxy.stats().open < 3 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        within(LONG, "commands, messages, and invalidations", connected).await;
+        proxy.reset_all();
+        held.extend(LONG).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+    }
+    held.release().await.expect("it is held");
+}
+
+#[tokio::test]
+async fn records_right_after_a_cut_wait_for_the_new_connection() {
+    let server = RedisServer::builder().also_allow(acl::WITH_RECORDS).also_allow(acl::WITH_JOBS).start();
+    let manager = manager_of(&server).await;
+    let schedule = Schedule::every(Duration::from_secs(3_600)).expect("a valid period");
+
+    for round in 0..ROUNDS {
+        kill_connections(&server);
+        let call = manager.idempotent(&*format!("charge:{round}"));
+        let ran = call.run(async |_| Ok::<_, Error>(7)).await;
+        assert!(ran.as_ref().is_ok_and(|ran| *ran.value() == 7), "round {round}: {ran:?}");
+        kill_connections(&server);
+        let job = manager.job(&format!("report:{round}"));
+        let ran = job.run(&schedule, async |_| Ok::<_, Error>(())).await;
+        assert!(ran.is_ok_and(|ran| ran.is_some()), "round {round}");
     }
 }
 

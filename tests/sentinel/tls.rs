@@ -30,6 +30,10 @@ async fn announced_address_accepts_a_certificate_for_the_url_host() {
 
     let held = manager.lock("order:7").acquire().await.expect("the lock is free");
     held.release().await.expect("it was held");
+    let url = format!("rediss+sentinel://localhost:{}/mymaster", sentinel.known_port());
+    let report = LockManager::builder(&url).tls_ca(authority.pem()).doctor().await;
+    let report = report.expect("the URL is valid").to_string();
+    assert!(!report.contains("certificate"), "{report}");
 }
 
 #[tokio::test]

@@ -68,6 +68,12 @@ impl FilterProxy {
         format!("redis://{}127.0.0.1:{}{suffix}", self.access, self.port)
     }
 
+    /// Returns the port of the proxy.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Returns how often a command was received, forwarded or not.
     #[must_use]
     pub fn count(&self, command: &str) -> usize {

@@ -141,6 +141,34 @@ async fn the_error_of_a_body_wins_over_the_loss() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_error_of_a_closure_wins_over_the_loss_in_try_run() {
+    let locks = TestLocks::new();
+    let lock = locks.manager().lock(KEY).lease(LEASE).renew(false);
+    let late = async |own: Result<u64, Failed>| {
+        lock.try_run(async |_guard| {
+            block_for(LEASE);
+            own
+        })
+        .await
+    };
+
+    assert_eq!(late(Err(Failed::Own)).await, Err(Failed::Own));
+    assert_eq!(late(Ok(7)).await, Err(Failed::Lock(true)));
+    let taken = lock.try_run(async |_guard| {
+        locks.lose(KEY);
+        Err::<u64, _>(Failed::Own)
+    });
+    assert_eq!(taken.await, Err(Failed::Own));
+    // `run` does not distinguish errors from other values.
+    let outcome = lock.run(async |_guard| {
+        block_for(LEASE);
+        Err::<u64, _>(Failed::Own)
+    });
+    let outcome = outcome.await;
+    assert!(is_completed(&outcome, LossCause::Expired), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn error_response_wins_over_the_loss_but_success_does_not() {
     use axum::http::StatusCode;
     let locks = TestLocks::new();

@@ -65,6 +65,24 @@ fn not_wrapped(text: &str) -> Result<()> {
     Ok(())
 }
 
+/// Checks that no quote and no invisible character is in the hosts of a URL: both are left over
+/// around the URL or its host.
+pub(super) fn not_wrapped_inside(hosts: &str) -> Result<()> {
+    if hosts.contains(QUOTES) {
+        return Err(config(
+            "host",
+            "it has a quote in it: remove it; env files and container settings may keep quotes",
+        ));
+    }
+    match hosts.chars().find(|c| INVISIBLE.contains(c)) {
+        Some(invisible) => Err(config(
+            "host",
+            format!("it has an invisible character in it (U+{:04X}): remove it", u32::from(invisible)),
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Returns the known scheme that `scheme` is, in any case, and with Valkey's name for Redis.
 fn known(scheme: &str) -> Option<&'static str> {
     let scheme = scheme.to_ascii_lowercase();
@@ -160,7 +178,8 @@ fn is_of_a_scheme(c: char) -> bool {
 }
 
 /// Words in names of schemes, and their meanings; a word precedes the words that it contains.
-const KINDS: [(&str, &str); 10] = [
+const KINDS: [(&str, &str); 11] = [
+    ("clusters", "cluster"),
     ("cluster", "cluster"),
     ("sentinels", "sentinel"),
     ("sentinel", "sentinel"),
@@ -205,6 +224,8 @@ mod tests {
     fn a_misspelled_scheme_has_one_suggestion() {
         for (url, meant) in [
             ("redis-cluster://h", "redis+cluster://host,host"),
+            ("redis+clusters://h", "redis+cluster://host,host"),
+            ("rediss+clusters://h", "rediss+cluster://host,host"),
             ("rediss-cluster://h", "rediss+cluster://host,host"),
             ("redis_cluster://h", "redis+cluster://host,host"),
             ("rediscluster://h", "redis+cluster://host,host"),

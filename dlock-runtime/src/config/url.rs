@@ -57,6 +57,10 @@ pub(crate) fn parse(text: &str) -> Result<ConnectSpec> {
             "percent-encode `#`, `?`, `/` and `@` in user and password (`%23`, `%3F`, `%2F`, `%40`)";
         return Err(config("password", problem));
     }
+    if text.contains(" #") {
+        return Err(config("url", "it is followed by a comment: remove it; env files may keep comments"));
+    }
+    scheme::not_wrapped_inside(hosts(text))?;
     if has_placeholder(text) {
         let problem = "it has a `$`, `{`, or `<`: replace the placeholder, or have the variable expanded, as in `redis://127.0.0.1:6379`";
         return Err(config("host", problem));
@@ -441,6 +445,14 @@ mod tests {
             ("redis://localhost:port", "write `redis://host:port`"),
             ("redis://h1;h2", "write `redis+cluster://host,host`"),
             ("redis://h1 h2", "write `redis+cluster://host,host`"),
+            ("redis://\"localhost\":6379/0", "host: it has a quote in it: remove it"),
+            ("redis://localhost'?lease=5s", "host: it has a quote in it: remove it"),
+            ("redis+cluster://'h1',h2", "host: it has a quote in it: remove it"),
+            ("redis://localhost\u{200b}", "invisible character in it (U+200B)"),
+            ("redis+sentinel://h1,\u{feff}h2/m", "invisible character in it (U+FEFF)"),
+            ("redis://localhost # the cache", "followed by a comment: remove it"),
+            ("redis://localhost?lease=5s # the cache", "followed by a comment: remove it"),
+            ("redis+cluster://h1,h2 # the cache", "followed by a comment: remove it"),
             ("redis://localhost/mydb", "as in `redis://host:6379/2`"),
             ("redis://localhost/0/1", "as in `redis://host:6379/2`"),
             ("redis://user@localhost", "write `redis://:password@host`"),
@@ -585,6 +597,9 @@ mod tests {
             ("redis://user@hunter2@host", "password"),
             ("redis://[hunter2]@host:x", "url"),
             ("redis+unix:///run/redis.sock?password=%ffhunter2", "options"),
+            ("redis://user:'hunter2'", "quotes"),
+            ("redis://user:'hunter2':6379", "host: it has a quote"),
+            ("redis://:hunter2 #x@host", "password"),
             ("redis+unix:///run/redis.sock?password=hunter2@x", "password"),
             (
                 "redis://host?password=hunter2",

@@ -32,7 +32,7 @@ impl Engine {
             let request = Request::new(Name::clone(key), self.tokens.next(), Command::Call);
             self.reply(self.send_request(Request { call: Some(Arc::clone(operation)), ..request }))
         };
-        match self.request_with_retry(send).await {
+        match self.request_with_retry(1, send).await {
             Ok(Reply::Called(reply)) => Ok(reply),
             Ok(Reply::Refused(failure)) => Err(CallFailure::Refused(failure)),
             Ok(Reply::Unknown(failure)) => Err(CallFailure::Unknown(failure)),

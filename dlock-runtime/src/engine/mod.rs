@@ -371,35 +371,43 @@ impl Engine {
     /// Sends a command that changes nothing. If the connection is lost before the reply, sends it
     /// again.
     pub(crate) async fn query(&self, name: &Name, command: Command) -> Result<Reply, RecvError> {
-        self.request_with_retry(|| self.reply(self.request(name, self.tokens.next(), command))).await
+        self.request_with_retry(1, || self.reply(self.request(name, self.tokens.next(), command))).await
     }
 
-    /// Sends a request, and sends it again if the connection is lost before the reply.
+    /// Sends a request, and sends it again, at most `resends` times, if the connection is lost
+    /// before the reply.
     ///
-    /// Both together take at most one response timeout. If the first may have taken effect and the
-    /// second is refused, the outcome is unknown.
-    pub(crate) async fn request_with_retry<E, F>(&self, send: impl Fn() -> F) -> Result<Reply, E>
+    /// All together take at most one response timeout. If one may have taken effect and a later one
+    /// is refused, the outcome is unknown.
+    pub(crate) async fn request_with_retry<E, F>(
+        &self,
+        resends: u32,
+        send: impl Fn() -> F,
+    ) -> Result<Reply, E>
     where
         F: Future<Output = Result<Reply, E>>,
     {
         let started = self.now();
-        let answer = send().await;
-        let is_connection_lost = matches!(
-            &answer,
-            Ok(Reply::Unknown(failure) | Reply::Refused(failure)) if failure.connection_lost
-        );
-        if !is_connection_lost {
-            return answer;
+        let mut answer = send().await;
+        for _ in 0..resends {
+            let is_connection_lost = matches!(
+                &answer,
+                Ok(Reply::Unknown(failure) | Reply::Refused(failure)) if failure.connection_lost
+            );
+            if !is_connection_lost {
+                break;
+            }
+            let left = started.plus(self.rules.response_timeout).since(self.now());
+            tokio::select! {
+                biased;
+                again = send() => answer = match (&answer, again) {
+                    (Ok(Reply::Unknown(_)), Ok(Reply::Refused(failure))) => Ok(Reply::Unknown(failure)),
+                    (_, again) => again,
+                },
+                () = self.backend.sleep(left) => break,
+            }
         }
-        let left = started.plus(self.rules.response_timeout).since(self.now());
-        tokio::select! {
-            biased;
-            again = send() => match (&answer, again) {
-                (Ok(Reply::Unknown(_)), Ok(Reply::Refused(failure))) => Ok(Reply::Unknown(failure)),
-                (_, again) => again,
-            },
-            () = self.backend.sleep(left) => answer,
-        }
+        answer
     }
 
     fn send_request(&self, request: Request) -> oneshot::Receiver<Reply> {

@@ -265,15 +265,22 @@ async fn a_refused_resend_leaves_the_outcome_unknown() {
 
     let lost = || Failure { connection_lost: true, ..Failure::new(FailureKind::Passing, "lost") };
     let (unknown, refused) = (Reply::Unknown(lost()), Reply::Refused(lost()));
-    for (first, second, is_unknown) in
-        [(&unknown, &refused, true), (&refused, &refused, false), (&refused, &unknown, true)]
-    {
-        let replies = std::cell::RefCell::new(vec![second.clone(), first.clone()]);
-        let send = || std::future::ready(replies.borrow_mut().pop().ok_or(()));
+    for (sent, is_unknown) in [
+        (&[&unknown, &refused][..], true),
+        (&[&refused, &refused], false),
+        (&[&refused, &unknown], true),
+        (&[&unknown, &refused, &refused], true),
+        (&[&refused, &refused, &refused], false),
+    ] {
+        let replies = std::cell::RefCell::new(sent.iter().copied());
+        let send = || std::future::ready(replies.borrow_mut().next().cloned().ok_or(()));
+        let resends = u32::try_from(sent.len()).expect("a few") - 1;
 
-        let reply = manager().await.engine().request_with_retry(send).await.expect("there is a reply");
+        let reply = manager().await.engine().request_with_retry(resends, send).await;
 
-        assert_eq!(matches!(reply, Reply::Unknown(_)), is_unknown, "{first:?}, {second:?}: {reply:?}");
+        let reply = reply.expect("there is a reply");
+        assert_eq!(matches!(reply, Reply::Unknown(_)), is_unknown, "{sent:?}: {reply:?}");
+        assert!(replies.borrow_mut().next().is_none(), "{sent:?}: all are sent");
     }
 }
 

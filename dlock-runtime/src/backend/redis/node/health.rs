@@ -27,7 +27,6 @@ pub(crate) struct NodeConnection {
     pub(crate) untimed: Connection,
     /// The hashes of the scripts; `None` if the server has no `SCRIPT LOAD`.
     pub(crate) scripts: Option<Loaded>,
-    lacks_evalsha: AtomicBool,
     /// The hashes of the other scripts that the server has.
     store_scripts: Mutex<HashSet<&'static str>>,
     /// The driver, which senders poll.
@@ -76,7 +75,6 @@ impl NodeConnection {
             timed,
             untimed,
             scripts: scripts.map(Loaded::new),
-            lacks_evalsha: AtomicBool::new(false),
             store_scripts: Mutex::default(),
             driver: Arc::new(driver),
             target,
@@ -103,11 +101,6 @@ impl NodeConnection {
         lock(&self.subscriber).take()
     }
 
-    /// Returns `true` if the server has no `EVALSHA`.
-    pub(crate) fn lacks_evalsha(&self) -> bool {
-        self.lacks_evalsha.load(Ordering::Relaxed)
-    }
-
     /// Returns `true` if the server has run the script on this connection, so that its hash
     /// suffices.
     pub(crate) fn has_script(&self, script: &'static StoreScript) -> bool {
@@ -117,11 +110,6 @@ impl NodeConnection {
     /// Notes that the server has run the script.
     pub(crate) fn note_script(&self, script: &'static StoreScript) {
         lock(&self.store_scripts).insert(script.hash());
-    }
-
-    /// Notes that the server has no `EVALSHA`. Returns `true` the first time.
-    pub(crate) fn note_lacking_evalsha(&self) -> bool {
-        !self.lacks_evalsha.swap(true, Ordering::Relaxed)
     }
 
     /// Notes that a reply was received.

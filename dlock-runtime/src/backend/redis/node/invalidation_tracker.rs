@@ -106,9 +106,12 @@ impl InvalidationTracker {
         }
     }
 
-    /// Replaces the connection.
-    pub(crate) fn give_up(&self) {
-        self.broken.notify_one();
+    /// Replaces the connection with this epoch. Nothing more is sent over it.
+    pub(crate) fn give_up(&self, epoch: u64) {
+        let given_up = lock(&self.state).connection.take_if(|connection| connection.epoch == epoch);
+        if given_up.is_some() {
+            self.broken.notify_one();
+        }
     }
 
     /// Forgets the connection.
@@ -261,7 +264,7 @@ impl Node {
             pipeline.cmd("GETRANGE").arg(&**key).arg(0).arg(LONGEST_VALUE);
         }
         let Ok(values) = tracking.timed.send_packed_commands(&pipeline, 0, 2 * keys.len()).await else {
-            return self.tracking.give_up();
+            return self.tracking.give_up(tracking.epoch);
         };
         for (key, replies) in keys.iter().zip(values.chunks(2)) {
             let queue = match replies {

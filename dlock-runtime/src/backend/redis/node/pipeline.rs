@@ -125,8 +125,8 @@ impl PipelineBatch {
     /// Returns a future that enqueues the requests on its first poll, and then waits for their
     /// replies.
     fn start(&self, timeout_source: TimeoutSource) -> PendingReplies {
-        let loaded =
-            self.connection.scripts.as_ref().filter(|_| !self.as_text && !self.connection.lacks_evalsha());
+        let as_text = self.as_text || self.connection.target.lacks_evalsha();
+        let loaded = self.connection.scripts.as_ref().filter(|_| !as_text);
         let extra = |request: &Request| match self.kind {
             ConnectionKind::ReplicaAcks if request.command.grants_ownership() => Some("write"),
             ConnectionKind::Commands | ConnectionKind::ReplicaAcks => None,
@@ -182,7 +182,7 @@ impl PipelineBatch {
             ConnectionKind::Commands => self.connection.unanswered(failure, !timeout),
             // This connection is never pinged, so it is given up at once.
             ConnectionKind::ReplicaAcks => self.connection.give_up(failure.clone()),
-            ConnectionKind::Tracking(_) => self.node.tracking.give_up(),
+            ConnectionKind::Tracking(_) => self.node.tracking.give_up(self.epoch()),
         }
         self.fail(failure);
     }
@@ -272,8 +272,8 @@ impl PipelineBatch {
     /// text from now on.
     fn note_missing_evalsha(&self, answer: &Value) -> bool {
         let lacks = error_kind::lacks_evalsha(answer);
-        if lacks && self.connection.note_lacking_evalsha() {
-            self.connection.target.report_unsupported("EVALSHA", answer);
+        if lacks {
+            self.connection.target.note_lacking_evalsha(answer);
         }
         lacks
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `CLIENT SETINFO` | nothing: the server is not given the name of the client library |
 //! | `CLIENT SETNAME` | nothing: the server is not given the owner of the manager |
-//! | `SCRIPT LOAD` | each script is sent as text, with `EVAL` |
+//! | `SCRIPT LOAD`, `EVALSHA` | each script is sent as text, with `EVAL` |
 //! | `EVAL` | none: the connection is refused, as locks need it |
 //!
 //! A command is missing if the server replies with an error that [`error_kind::is_forbidden`]
@@ -28,7 +28,7 @@ use crate::telemetry;
 /// The commands that a server is known to lack.
 #[derive(Debug, Default)]
 pub(super) struct CommandFallbacks {
-    /// Whether the server closes a connection that sends `CLIENT SETINFO`.
+    /// Whether the server has no `CLIENT SETINFO`.
     lacks_client_setinfo: AtomicBool,
     /// Whether the server has no `CLIENT SETNAME`.
     lacks_client_setname: AtomicBool,
@@ -38,10 +38,12 @@ pub(super) struct CommandFallbacks {
     lacks_script_load: AtomicBool,
     /// Whether the server closed the previous connection on `SCRIPT LOAD`.
     closed_on_script_load: AtomicBool,
+    /// Whether the server has no `EVALSHA`.
+    lacks_evalsha: AtomicBool,
 }
 
 impl CommandFallbacks {
-    /// Returns `true` unless the server is known to close a connection that sends `CLIENT SETINFO`.
+    /// Returns `true` unless the server is known to have no `CLIENT SETINFO`.
     pub(super) fn can_set_info(&self) -> bool {
         !self.lacks_client_setinfo.load(Ordering::Relaxed)
     }
@@ -125,7 +127,7 @@ impl ConnectTarget {
     {
         let opened = open().await?;
         let count = commands.len();
-        if self.fallbacks.lacks_client_setname.load(Ordering::Relaxed) || !self.fallbacks.can_set_info() {
+        if self.fallbacks.lacks_client_setname.load(Ordering::Relaxed) {
             let replies = timed(&opened).send_packed_commands(&commands, 0, count).await;
             return Ok((opened, replies));
         }
@@ -246,6 +248,15 @@ impl ConnectTarget {
         }
     }
 
+    /// Notes that a connection is open, and that the client library has waited for the reply to
+    /// `CLIENT SETINFO`, whose errors it ignores.
+    pub(super) fn on_client_info_sent(&self, inbound: &Inbound) {
+        self.has_replied.store(true, Ordering::Relaxed);
+        if let Some(refusal) = inbound.errors().iter().find(|text| is_about_client(text)) {
+            self.mark_lacking(&self.fallbacks.lacks_client_setinfo, "CLIENT SETINFO", refusal);
+        }
+    }
+
     /// Notes the first reply to another command than `CLIENT SETINFO`, over a connection that sent
     /// that command if `sets_info`.
     ///
@@ -265,9 +276,14 @@ impl ConnectTarget {
         }
     }
 
-    /// Reports a command that the server refused, and that locks do not need.
-    pub(crate) fn report_unsupported(&self, command: &str, refusal: &Value) {
-        telemetry::command_unsupported(&self.shown, command, &self.error_text(refusal));
+    /// Returns `true` if the server is known to have no `EVALSHA`.
+    pub(crate) fn lacks_evalsha(&self) -> bool {
+        self.fallbacks.lacks_evalsha.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has no `EVALSHA`, as an error reply shows.
+    pub(crate) fn note_lacking_evalsha(&self, refusal: &Value) {
+        self.mark_lacking(&self.fallbacks.lacks_evalsha, "EVALSHA", &self.error_text(refusal));
     }
 
     fn error_text(&self, refusal: &Value) -> String {
@@ -292,8 +308,13 @@ pub(crate) fn load(scripts: &[&str]) -> Pipeline {
 pub(super) fn is_closed_by_command(error: &RedisError, inbound: &Arc<Inbound>) -> bool {
     let is_closed = error.is_connection_dropped() && !error.is_connection_refusal();
     // An error in reply to `CLIENT SETINFO` is no reason to close the connection later.
-    let reason = inbound.last_error().filter(|text| !text.to_ascii_lowercase().contains("client"));
+    let reason = inbound.last_error().filter(|text| !is_about_client(text));
     is_closed && inbound.violation().is_none() && reason.is_none()
+}
+
+/// Returns `true` if an error is one about a `CLIENT` command.
+fn is_about_client(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("client")
 }
 
 const CLOSED: &str = "it closed the connection";

@@ -1,7 +1,7 @@
 //! One server, and how to open connections to it: address, credentials, TLS, and timeouts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, ProtocolVersion, RedisConnectionInfo, Value};
@@ -76,11 +76,6 @@ impl ConnectTarget {
     /// Returns the address of the server.
     pub(crate) fn address(&self) -> Address {
         Address { host: self.server.host.clone(), port: self.server.port }
-    }
-
-    /// Notes that the server has replied as a Redis server does.
-    pub(crate) fn mark_replied(&self) {
-        self.has_replied.store(true, Ordering::Relaxed);
     }
 
     /// Opens a connection, sends `command`, and returns the reply, which may be an error of the
@@ -180,8 +175,9 @@ impl ConnectTarget {
         let inbound = Arc::clone(&dialer.inbound);
         let error = match open(dialer).await {
             Ok(opened) => {
-                // The client library has waited for the reply to `CLIENT SETINFO`.
-                self.has_replied.fetch_or(sets_info, Ordering::Relaxed);
+                if sets_info {
+                    self.on_client_info_sent(&inbound);
+                }
                 return Ok(opened);
             }
             Err(error) => error,

@@ -46,6 +46,8 @@ pub(crate) struct Sentinels {
     master: NodeSpec,
     settings: Settings,
     report: Mutex<SentinelReport>,
+    /// The server that the last connection was opened to.
+    last_target: Mutex<Option<Arc<ConnectTarget>>>,
     /// Notified when the primary changes.
     changed: Notify,
 }
@@ -62,6 +64,7 @@ impl Sentinels {
             master,
             settings: settings.clone(),
             report: Mutex::default(),
+            last_target: Mutex::default(),
             changed: Notify::new(),
         }
     }
@@ -72,8 +75,9 @@ impl Sentinels {
         F: Future<Output = Result<T, Failure>>,
     {
         let open_at = |at: Address| {
-            let opening = open(Arc::new(self.route_to(&at)));
-            async move { Ok((at, opening.await?)) }
+            let target = self.target_at(&at);
+            let opening = open(Arc::clone(&target));
+            async move { Ok((at, target, opening.await?)) }
         };
         let mut vote = PrimaryVote::of(&lock(&self.report));
         let mut opening: FuturesUnordered<_> = vote.first().map(&open_at).into_iter().collect();
@@ -83,8 +87,9 @@ impl Sentinels {
         loop {
             tokio::select! {
                 Some(opened) = opening.next() => match opened {
-                    Ok((at, opened)) => {
+                    Ok((at, target, opened)) => {
                         lock(&self.report).found(at);
+                        *lock(&self.last_target) = Some(target);
                         return Ok(opened);
                     }
                     Err(failure) => not_opened = Some(failure),
@@ -172,13 +177,14 @@ impl Sentinels {
         &self.name
     }
 
-    fn route_to(&self, at: &Address) -> ConnectTarget {
-        let server = NodeSpec { host: at.host.clone(), port: at.port, ..self.master.clone() };
-        let route = ConnectTarget::new(server, &self.settings);
-        if lock(&self.report).latest() == Some(at) {
-            route.mark_replied(); // an earlier target has connected to it
-        }
-        route
+    /// Returns the server at an address: that of the last connection, which knows the commands that
+    /// the server lacks, or a new one.
+    fn target_at(&self, at: &Address) -> Arc<ConnectTarget> {
+        let last = lock(&self.last_target).clone().filter(|last| last.address() == *at);
+        last.unwrap_or_else(|| {
+            let server = NodeSpec { host: at.host.clone(), port: at.port, ..self.master.clone() };
+            Arc::new(ConnectTarget::new(server, &self.settings))
+        })
     }
 
     /// Returns the error if no sentinel reported a primary; lasting failures take precedence.
