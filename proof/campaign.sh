@@ -29,12 +29,12 @@ GOALS='
 core       1000000 schedules of the rules
 exhaustive 1       runs of the model checker in its larger bounds
 engine     100000  schedules of the engine
-turmoil    50000   runs of the Redis backend over a simulated network
-faults     2250    real faults, on nine builds of the server
+turmoil    25000   runs of the Redis backend over a simulated network
+faults     1800    real faults, on nine builds of the server
 kills      200     killed holders, each with a waiter
 suite      1       runs of the whole test suite
-planted    25      seeded bugs, of about 200
-mutants    100     mutants of the rules, of about 1,300
+planted    20      seeded bugs, of about 200
+mutants    60      mutants of the rules, of about 1,300
 fuzz       20      seconds per fuzz target
 '
 
