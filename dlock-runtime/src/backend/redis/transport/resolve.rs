@@ -84,6 +84,23 @@ mod tests {
         drop(answer);
     }
 
+    #[test]
+    fn a_lookup_needs_no_blocking_thread_of_the_runtime() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().max_blocking_threads(1).build().expect("a runtime");
+        let (end, is_over) = mpsc::channel::<()>();
+
+        let found = runtime.block_on(async {
+            let busy = tokio::task::spawn_blocking(move || is_over.recv_timeout(LONG));
+            let found = tokio::time::timeout(LONG / 4, resolve("localhost", 6379)).await;
+            drop(end);
+            busy.await.expect("no panic").expect_err("nothing is sent");
+            found
+        });
+
+        assert!(found.is_ok_and(|found| found.is_ok_and(|found| !found.is_empty())));
+    }
+
     #[tokio::test]
     async fn lookups_without_an_answer_are_bounded() {
         crate::bounds::assert_listed("name lookups in progress", &MOST_LOOKUPS.to_string());
