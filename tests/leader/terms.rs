@@ -114,6 +114,35 @@ async fn a_term_ends_by_itself_when_its_body_resigns() {
 }
 
 #[tokio::test]
+async fn a_blocked_body_learns_that_its_term_is_over() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.expect("it runs");
+    let (send, mut seen) = mpsc::unbounded_channel();
+    let paused = &server;
+    let body = async |term: Term| {
+        let valid = (term.check().is_ok(), term.is_valid(), term.remaining() > Duration::ZERO);
+        paused.pause(); // no renewal succeeds
+        let begun = std::time::Instant::now();
+        while term.is_valid() && begun.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(1)); // the body does not return to its executor
+        }
+        let _ = send.send((valid, term.check(), term.remaining()));
+        paused.resume();
+        std::future::pending::<()>().await;
+    };
+    let leader = locks.leader("indexer").lease(Duration::from_millis(500));
+
+    let (valid, check, remaining) = tokio::select! {
+        led = leader.lead(body) => panic!("it leads until the shutdown: {led:?}"),
+        seen = within(LONG, "the term", seen.recv()) => seen.expect("it leads"),
+    };
+
+    assert_eq!(valid, (true, true, true));
+    assert!(matches!(check, Err(Error::Lost { .. })), "{check:?}");
+    assert_eq!(remaining, Duration::ZERO);
+}
+
+#[tokio::test]
 async fn a_lost_term_drops_its_body_and_another_begins() {
     let (a, b) = two_managers("is-lost").await;
     let (send, mut terms) = mpsc::unbounded_channel();

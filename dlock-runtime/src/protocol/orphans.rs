@@ -59,9 +59,11 @@ impl OrphanedTokens {
         if self.entries.len() >= MAX_ENTRIES {
             self.entries.pop_first();
         }
-        // An existing entry was sent on an older connection, and that one must prove it.
         let new = OrphanedToken { key, epoch, withdrawn_once: false, due: BootInstant::START };
         let entry = self.entries.entry(token).or_insert(new);
+        // What was sent first is on an older connection, and that one must prove it. What was not
+        // sent proves nothing about what was.
+        entry.epoch = entry.epoch.or(epoch);
         // A withdrawal that succeeded came before what may run now.
         (entry.withdrawn_once, entry.due) = (false, BootInstant::START);
     }

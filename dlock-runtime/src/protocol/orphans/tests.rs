@@ -91,6 +91,18 @@ fn unsent_release_is_proved_on_any_connection() {
 }
 
 #[test]
+fn an_unsent_withdrawal_proves_nothing_about_a_sent_acquire() {
+    let (mut list, token) = (OrphanedTokens::default(), TokenSource::new().next());
+    list.add_unsent("k".into(), token);
+    list.add("k".into(), token, 1);
+    assert_eq!(list.due_now(at(0)).len(), 1);
+
+    list.left(token, &Reply::NotOwner, 2, at(10));
+
+    assert_eq!(list.due(), at(1_010), "the acquire may run later");
+}
+
+#[test]
 fn unanswered_withdrawal_is_repeated() {
     let (mut list, token) = orphan_of_epoch(1);
 
