@@ -136,8 +136,8 @@ suites() {
     for suite in "${all[@]}"; do printf ' --test %s' "$suite"; done
 }
 
-# confirmed SECONDS ARGUMENTS.. : like `run`, but a failure counts only if the failed test fails again
-# alone. Suites measure times, so a busy machine can fail one of their tests.
+# confirmed SECONDS ARGUMENTS.. : like `run`, but a failure counts only if the failed test fails
+# again alone. Suites measure times, so a busy machine can fail one of their tests.
 confirmed() {
     local verdict again attempt
     for attempt in 1 2 3; do
