@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::permissions::files;
 use super::readme::has_heading;
-use super::{read, root};
+use super::{files, read, root};
 
 const FOLDER: &str = "dlock-runtime/src/docs";
 /// The targets of the links in the documentation. It is no guide.

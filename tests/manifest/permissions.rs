@@ -1,11 +1,10 @@
 //! The permissions in the guide on operating name every command that the code can send.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use dlock_tests::acl;
 
-use super::{read, root};
+use super::{files, read, root};
 
 /// Returns the commands that a text names after one of `marks`, as ACL rules name them. The words
 /// behind the first one, in the same quotes, are the subcommand.
@@ -23,20 +22,6 @@ fn commands(text: &str, marks: &[&str], quote: char) -> BTreeSet<String> {
             Some(word) => format!("+{}|{}", name.to_lowercase(), word.to_lowercase()),
             None => format!("+{}", name.to_lowercase()),
         });
-    }
-    found
-}
-
-/// Returns all files of a folder with an extension, and those of its folders.
-pub(super) fn files(folder: &Path, extension: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("the sources can be listed") {
-        let path = entry.expect("the sources can be listed").path();
-        if path.is_dir() {
-            found.extend(files(&path, extension));
-        } else if path.extension().is_some_and(|of| of == extension) {
-            found.push(path.to_str().expect("names are ASCII").to_owned());
-        }
     }
     found
 }

@@ -6,8 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use super::permissions::files;
-use super::{read, root};
+use super::{files, read, root};
 
 fn scripts() -> Vec<String> {
     let mut scripts = files(&root().join("tests"), "sh");

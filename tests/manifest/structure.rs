@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::root;
+use super::{files, root};
 
 /// Type names that two definitions may share.
 const TYPES_OF_ONE_NAME: [&str; 0] = [];
@@ -92,12 +92,10 @@ struct Source {
 /// Returns the sources that are shipped.
 fn sources() -> Vec<Source> {
     let src = root().join("dlock-runtime/src");
-    let mut files = Vec::new();
-    collect(&src, &mut files);
-    files
+    files(&src, "rs")
         .into_iter()
         .filter_map(|path| {
-            let relative = path.strip_prefix(&src).ok()?.to_str()?.to_owned();
+            let relative = Path::new(&path).strip_prefix(&src).ok()?.to_str()?.to_owned();
             if is_test(&relative) {
                 return None;
             }
@@ -106,18 +104,6 @@ fn sources() -> Vec<Source> {
             Some(Source { module: module_of(&relative), code: without_comments(shipped) })
         })
         .collect()
-}
-
-fn collect(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
-    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    for entry in entries {
-        let path = entry.expect("the folder can be listed").path();
-        if path.is_dir() {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
 }
 
 /// Returns `true` if only tests use the file.

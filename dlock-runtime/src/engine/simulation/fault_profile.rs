@@ -274,7 +274,7 @@ impl FaultProfile {
         let faultless = Self::faultless();
         (self.lost, self.doubled) = (0, 0);
         (self.grants_lost, self.grants_doubled, self.missed_subscribers) = (0, 0, 0);
-        // Round trips that may take longer than the response timeout would be a fault.
+        // A round trip longer than the response timeout would be a fault.
         let jitter = if self.distance > 0 { 5 } else { 40 };
         (self.delay, self.driver_late, self.poll_cost) = (self.delay.min(jitter), 1, faultless.poll_cost);
         self.invalidations = 0;

@@ -372,13 +372,7 @@ impl Node {
         requests: Vec<Request>,
         route_history: RouteHistory,
     ) {
-        let longest = if requests.iter().any(|request| request.call.is_some()) {
-            LONGEST_BATCH_OF_CALLS
-        } else if connection.untimed.inbound().allows_large_replies() {
-            LONGEST_BATCH_BETWEEN_CALLS
-        } else {
-            LONGEST_BATCH
-        };
+        let longest = longest_batch(connection, &requests);
         let mut requests =
             requests.into_iter().map(|request| self.drop_requests_without_subscription(request)).peekable();
         while requests.peek().is_some() {
@@ -464,6 +458,17 @@ fn encoding_of(settings: &Settings, discovery: &Discovery) -> &'static dyn LockE
         Discovery::Quorum(..) => &PlainEncoding,
         Discovery::Primary(_) => encoding::of_settings(settings, true),
         Discovery::Fixed(_) | Discovery::Sentinel(_) => encoding::of_settings(settings, false),
+    }
+}
+
+/// Returns how many requests one pipeline may have.
+fn longest_batch(connection: &NodeConnection, requests: &[Request]) -> usize {
+    if requests.iter().any(|request| request.call.is_some()) {
+        LONGEST_BATCH_OF_CALLS
+    } else if connection.untimed.inbound().allows_large_replies() {
+        LONGEST_BATCH_BETWEEN_CALLS
+    } else {
+        LONGEST_BATCH
     }
 }
 
