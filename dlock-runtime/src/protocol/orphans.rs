@@ -61,8 +61,8 @@ impl OrphanedTokens {
         }
         let new = OrphanedToken { key, epoch, withdrawn_once: false, due: BootInstant::START };
         let entry = self.entries.entry(token).or_insert(new);
-        // The first command that was sent used the oldest connection, which must prove it. A command
-        // that was not sent proves nothing about the others.
+        // The first command that was sent used the oldest connection, which must prove it. An
+        // unsent command proves nothing about the others.
         entry.epoch = entry.epoch.or(epoch);
         // A withdrawal that succeeded came before what may run now.
         (entry.withdrawn_once, entry.due) = (false, BootInstant::START);
