@@ -253,7 +253,7 @@ pub(super) fn check_manager(manager: &LockManager, key: &LockKey) -> Result<()> 
 ///
 /// # Errors
 ///
-/// [`Error::Config`](crate::Error::Config) over a quorum.
+/// [`Error::Config`] over a quorum.
 #[cfg(feature = "tower")]
 pub(crate) fn check_store(manager: &LockManager) -> Result<()> {
     manager.check_store(PART, RECORDS)
