@@ -3,25 +3,27 @@
 # keys, configuration, backends, and macros. Tests must catch at least nine of ten mutants that
 # build.
 #
-#   bash proof/mutants_sample.sh              tests until 40 mutants that build have a verdict;
-#                                             continues after the last run
-#   bash proof/mutants_sample.sh --list       prints the sample in its order
+#   bash proof/mutants_sample.sh              tests those of the sample that have no verdict yet
+#   bash proof/mutants_sample.sh --list       prints the sample
 #   bash proof/mutants_sample.sh --report     prints the results so far
 #
-# DLOCK_MUTANTS_SEED selects another sample (default 20261126), DLOCK_MUTANTS_COUNT a larger one.
-# The order is that of the SHA-256 of seed and mutant, so that the sample is reproducible. The unit
-# tests of the package run first, then the suites that cover the file. Each verdict is appended to
-# DLOCK_MUTANTS_RESULTS (proof/mutants/sample_results.tsv) at once, so a run can be stopped at any
-# time and continued on another machine.
+# DLOCK_MUTANTS_SEED selects another sample (default 20261127), and DLOCK_MUTANTS_COUNT a larger one
+# (default 60, of which about 40 build). The sample has the mutants with the lowest SHA-256 of seed
+# and name, so it is reproducible. The unit tests of the package run first, then the suites that
+# cover the file. Most mutants are built together (`proof/mutants/switch.py`), the others one by
+# one. Each verdict is appended to DLOCK_MUTANTS_RESULTS (proof/mutants/sample_results.tsv) at once,
+# so a run can be stopped at any time and continued on another machine.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
 
-seed=${DLOCK_MUTANTS_SEED:-20261126}
-count=${DLOCK_MUTANTS_COUNT:-40}
+seed=${DLOCK_MUTANTS_SEED:-20261127}
+count=${DLOCK_MUTANTS_COUNT:-60}
 work=${DLOCK_MUTANTS_OUT:-$PWD/target/mutants}
 results=${DLOCK_MUTANTS_RESULTS:-$PWD/proof/mutants/sample_results.tsv}
 tree=$work/tree
+# The same for all builds, so that none is repeated.
+export CARGO_TARGET_DIR=$work/target CARGO_PROFILE_DEV_DEBUG=0 RUSTFLAGS="--cap-lints=warn"
 
 main() {
     cargo mutants --version >/dev/null 2>&1 || cargo install cargo-mutants --locked >&2 || {
@@ -35,31 +37,44 @@ main() {
         *) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
     esac
     mkdir -p "$work" && touch "$results"
-    copy_sources
-    local mutant
     sample --json >"$work/sample.jsonl"
+    copy_sources
+    python3 proof/mutants/switch.py "$tree" "$work/sample.jsonl" >"$work/switched" || exit 1
+    passes_without_mutant || exit 1
+    local number=0 mutant
     while IFS= read -r mutant; do
-        [ "$(built)" -lt "$count" ] || break
-        field name <<<"$mutant" | without_place >"$work/name"
-        cut -f 2 "$results" | without_place | grep -qxFf "$work/name" || judge "$mutant"
+        number=$((number + 1))
+        grep -q "^$number	" "$work/switched" && ! has_verdict "$mutant" || continue
+        DLOCK_MUTANT=$number judge "$mutant"
+    done <"$work/sample.jsonl"
+
+    copy_sources
+    passes_without_mutant || exit 1
+    while IFS= read -r mutant; do
+        has_verdict "$mutant" || judge_alone "$mutant"
     done <"$work/sample.jsonl"
     report
 }
 
-# Prints all mutants, in the order of the sample: their names, or as JSON with `--json`.
+has_verdict() {
+    field name <<<"$1" | without_place >"$work/name"
+    cut -f 2 "$results" | without_place | grep -qxFf "$work/name"
+}
+
+# Prints the sample: the names, or JSON with `--json`.
 #
-# The order leaves out line and column, so that an edit elsewhere in a file keeps the sample.
+# The hash leaves out line and column, so that an edit elsewhere in a file keeps the sample.
 sample() {
     cargo mutants --config proof/mutants/sample.toml --list --json --diff | python3 -c '
 import hashlib, json, re, sys
 
-seed, form = sys.argv[1:]
+seed, count, form = sys.argv[1:]
 def place(mutant):
     name = re.sub(r":\d+:\d+: ", ": ", mutant["name"], count=1)
     return hashlib.sha256(f"{seed}:{name}".encode()).hexdigest(), mutant["name"]
-for mutant in sorted(json.load(sys.stdin), key=place):
+for mutant in sorted(json.load(sys.stdin), key=place)[: int(count)]:
     print(json.dumps(mutant) if form == "--json" else mutant["name"])
-' "$seed" "${1:-}"
+' "$seed" "$count" "${1:-}"
 }
 
 # The tree that is mutated in place: a copy, so that cargo builds only what a mutant changes and the
@@ -71,10 +86,16 @@ copy_sources() {
     mkdir -p "$tree"
     git ls-files -z | while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done |
         tar --null --files-from=- --create | tar --extract --directory "$tree"
-    # Otherwise every mutant would be unviable.
-    (cd "$tree" && CARGO_TARGET_DIR=$work/target cargo check -q --tests -p dlock-macros -p dlock-runtime) || {
-        echo "the sources do not build without a mutant" >&2
-        exit 1
+}
+
+# Otherwise each mutant would be caught, or be unviable. Also builds the suites, so that their time
+# limits apply to tests only.
+passes_without_mutant() {
+    local verdict
+    (cd "$tree" && cargo test -q --no-run -p dlock-tests) && verdict=$(run 600 -p dlock-runtime --lib -- --skip exhaustive)
+    [ "${verdict:-unviable}" = missed ] || {
+        echo "without a mutant, the sources do not build or a unit test fails: ${verdict:-unviable} $(failed_tests)" >&2
+        return 1
     }
 }
 
@@ -89,14 +110,22 @@ field() {
     python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"
 }
 
+# judge_alone MUTANT : changes the sources for this mutant only.
+judge_alone() {
+    local file
+    file=$(field file <<<"$1")
+    cp "$tree/$file" "$work/original"
+    field diff <<<"$1" | patch -s "$tree/$file" || exit 1
+    judge "$1"
+    cp "$work/original" "$tree/$file"
+}
+
 # judge MUTANT : appends `verdict, mutant, judge, failed tests` to the results.
 judge() {
     local name file package verdict judge=units
     name=$(field name <<<"$1")
     file=$(field file <<<"$1")
     package=$(field package <<<"$1")
-    cp "$tree/$file" "$work/original"
-    field diff <<<"$1" | patch -s "$tree/$file" || exit 1
     case $package in
         dlock-macros) verdict=$(run 300 -p dlock-macros) ;;
         *) verdict=$(run 300 -p "$package" --lib -- --skip exhaustive) ;;
@@ -112,7 +141,6 @@ judge() {
             *) verdict=$(confirmed 1200 -p dlock-tests $(suites "$file")) ;;
         esac
     fi
-    cp "$work/original" "$tree/$file"
     printf '%s\t%s\t%s\t%s\n' "$verdict" "$name" "$judge" "$(failed_tests)" | tee -a "$results"
 }
 
@@ -157,7 +185,6 @@ run() {
     shift
     (
         cd "$tree" || exit 1
-        export CARGO_TARGET_DIR=$work/target CARGO_PROFILE_DEV_DEBUG=0 RUSTFLAGS="--cap-lints=warn"
         export RUST_TEST_THREADS=${RUST_TEST_THREADS:-6} DLOCK_SIM_SEEDS=${DLOCK_SIM_SEEDS:-500}
         export DLOCK_ENGINE_SEEDS=${DLOCK_ENGINE_SEEDS:-200} DLOCK_TURMOIL_SEEDS=${DLOCK_TURMOIL_SEEDS:-100}
         local arguments=("$@") build=() argument
