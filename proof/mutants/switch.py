@@ -88,16 +88,20 @@ def switch(source, mutants):
 
 def errors(tree, packages):
     """The errors of the compiler: the file, the line, and the text of each."""
-    arguments = [part for package in packages for part in ("-p", package)]
-    check = ["cargo", "check", "-q", "--lib", "--all-features", "--profile", "test", "--message-format=json", *arguments]
-    output = subprocess.run(check, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
-    for line in output.splitlines():
-        message = json.loads(line).get("message") or {}
-        if message.get("level") != "error":
-            continue
-        for span in message["spans"]:
-            if span["is_primary"]:
-                yield span["file_name"], span["line_start"], message["rendered"]
+    selected = [part for package in packages for part in ("-p", package)]
+    unit_tests = ["--lib", "--all-features", "--profile=test", *selected]
+    # The tests of the workspace call functions in constants, with the attributes.
+    for target in (unit_tests, ["--tests", "-p", "dlock-tests"]):
+        check = ["cargo", "check", "-q", "--message-format=json", *target]
+        output = subprocess.run(check, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        messages = (json.loads(line).get("message") or {} for line in output.splitlines())
+        found = [message for message in messages if message.get("level") == "error"]
+        for message in found:
+            for span in message["spans"]:
+                if span["is_primary"]:
+                    yield span["file_name"], span["line_start"], message["rendered"]
+        if found:
+            return
 
 
 def culprits(found, owners, mutants):
