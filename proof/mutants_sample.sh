@@ -144,23 +144,26 @@ judge() {
     printf '%s\t%s\t%s\t%s\n' "$verdict" "$name" "$judge" "$(failed_tests)" | tee -a "$results"
 }
 
-# suites MUTANT : prints the targets of `tests` that cover its file.
+# suites FILE : prints the targets of `tests` that cover a file.
 suites() {
     local suite all=(contract guarantees cancel tasks lock_loss spans)
     case $1 in
-        */cluster/*) all+=(cluster) ;;
-        */sentinel/*) all+=(sentinel) ;;
-        */quorum/*) all+=(quorum) ;;
-        */redisson/*) all+=(redisson) ;;
-        */backend/redis/*) all+=(connectivity bad_input tracking acks round_trips) ;;
         */doctor/*) all=(doctor) ;;
-        */testing/*) all+=(testing) ;;
+        */testing/*) all=(testing) ;;
         */integrations/*) all=(integrations) ;;
         */scheduled/*) all=(jobs leader) ;;
-        */idempotent/*) all=(idempotent idempotent_attribute idempotency_layer) ;;
+        */leader/*) all=(leader) ;;
+        */idempotent/* | */private/idempotent.rs) all=(idempotent idempotent_attribute idempotency_layer) ;;
+        */private/*) all+=(attribute jobs) ;;
         */tower/*) all=(idempotency_layer integrations) ;;
+        */clock.rs) all+=(testing) ;;
+        */manager.rs | */lib.rs | */global.rs) all+=(testing leader jobs idempotent) ;;
         */config/* | */key/* | */builder.rs | */credentials.rs) all+=(connectivity bad_input secrets) ;;
+        */backend/redis/*) all+=(connectivity bad_input tracking acks round_trips) ;;
     esac
+    for suite in cluster sentinel quorum redisson; do
+        case $1 in */$suite/* | */$suite.rs) all+=("$suite") ;; esac
+    done
     for suite in "${all[@]}"; do printf ' --test %s' "$suite"; done
 }
 

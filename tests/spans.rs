@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use dlock_runtime::idempotent::{IdempotentRecord, OnUnavailable};
+use dlock_runtime::scheduled::Schedule;
 use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager, distributed_lock};
 use dlock_tests::filter::{FilterProxy, Lack};
+use dlock_tests::resp::Reply;
 use dlock_tests::world::name;
 use dlock_tests::{Answer, HostileServer, Moment, Proxy, RedisServer, within};
 use futures_util::FutureExt;
@@ -663,4 +665,29 @@ async fn run_without_record_is_logged_at_error_level() {
 
     let (level, reason) = only_event("dlock.ran_without_record", "charge:open", "lock.reason");
     assert!(level == "ERROR" && !reason.is_empty(), "{level}: {reason}");
+}
+
+/// The server's clock stepped back after a tick. The next tick of each process is less than a
+/// period ahead in any case.
+#[tokio::test]
+async fn a_job_whose_last_tick_is_far_ahead_is_logged_at_error_level() {
+    drop(logged());
+    let server = RedisServer::start();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let (job, period) = (manager.job("ahead"), Duration::from_secs(3_600));
+    let schedule = Schedule::every(period).expect("a valid period");
+    let run = async || job.run(&schedule, async |_| Ok::<_, Error>(())).await.expect("the record is valid");
+    run().await;
+    let Reply::List(keys) = server.call(&["KEYS", "*##job"]) else { panic!("a list of keys") };
+    let record = keys[0].text().expect("the name of a key");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock after 1970");
+    for (ahead, expected) in [(period / 2, 0), (period * 2, 1)] {
+        server.call(&["HSET", record, "s", &(now + ahead).as_millis().to_string()]);
+
+        run().await;
+
+        let events = logged_under("dlock.job_slot_ahead", "job:ahead");
+        assert_eq!(events.len(), expected, "{ahead:?}: {events:?}");
+        assert!(events.iter().all(|fields| fields["level"] == "ERROR"));
+    }
 }

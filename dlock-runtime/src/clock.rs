@@ -173,6 +173,32 @@ fn read() -> Duration {
     START.elapsed()
 }
 
+#[cfg(test)]
+mod paused_tests {
+    use super::*;
+
+    /// Runs `what` on a runtime whose paused clock is `passed` after its start.
+    fn after<T>(passed: Duration, what: impl FnOnce() -> T) -> T {
+        let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("a runtime can be made").block_on(async {
+            tokio::time::advance(passed).await;
+            what()
+        })
+    }
+
+    #[test]
+    fn time_does_not_go_back_on_a_runtime_whose_clock_is_behind() {
+        let clock = after(Duration::ZERO, TokioClock::new);
+
+        let first = after(Duration::from_secs(100), || clock.now());
+        let second = after(Duration::from_secs(10), || clock.now());
+        let third = after(Duration::from_secs(200), || clock.now());
+
+        assert!(first.nanos() >= 100_000_000_000, "{first:?}");
+        assert!(first <= second && second < third, "{first:?} {second:?} {third:?}");
+    }
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::process::Command;

@@ -218,7 +218,8 @@ impl LockManager {
     /// Returns the state of the lock of `key`, or `None` if it is free.
     ///
     /// It changes nothing and costs one round trip, and another one for the
-    /// [owner](LockInfo::owner) if another manager holds the lock. See
+    /// [owner](LockInfo::owner) if another manager holds the lock. The owner is `None` if it is not
+    /// known twice the `response_timeout` after the call. See
     /// [`docs::operating`](crate::docs::operating).
     ///
     /// # Errors
@@ -232,11 +233,16 @@ impl LockManager {
     #[doc(alias = "is_locked")]
     pub async fn inspect(&self, key: impl IntoLockKey) -> Result<Option<LockInfo>> {
         let key = key.into_lock_key(self.namespace())?;
-        let Some(seen) = self.record_of(&key).await? else { return Ok(None) };
         let engine = self.engine();
+        let latest = engine.now().plus(engine.rules.response_timeout * 2);
+        let Some(seen) = self.record_of(&key).await? else { return Ok(None) };
         let kept = engine.is_kept(key.name());
         let owner = match seen.holder {
-            Some(holder) => self.owner_of(holder, &key).await,
+            Some(holder) => tokio::select! {
+                biased;
+                owner = self.owner_of(holder, &key) => owner,
+                () = engine.backend.sleep(latest.since(engine.now())) => None,
+            },
             None => None,
         };
         Ok(Some(LockInfo::new(seen, owner, engine.tokens.process(), kept)))

@@ -1,6 +1,6 @@
 //! One process and a distant server: connecting, renewing, and reconnecting.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock_runtime::{Lock, LockManager, LossCause};
 use dlock_tests::within;
@@ -58,6 +58,25 @@ async fn new_connection_works_at_any_distance_below_the_timeout() {
         manager.ready().await.expect("it replies");
         within(Duration::from_secs(5), "the shutdown", manager.shutdown(millis(100))).await;
     }
+}
+
+/// The server has lost its scripts, so each of the two requests takes two round trips.
+#[tokio::test]
+async fn an_inspection_ends_without_the_owner_if_that_is_late() {
+    let far = Far::start_near();
+    let holder = LockManager::connect(&far.server.url()).await.expect("the server accepts connections");
+    let url = far.proxy.url_with("?response_timeout=1s");
+    let manager = LockManager::connect(&url).await.expect("the server accepts connections");
+    let _guard = holder.lock("order:7").acquire().await.expect("the lock is free");
+    far.server.call(&["SCRIPT", "FLUSH"]);
+    far.proxy.round_trip(millis(900));
+
+    let begun = Instant::now();
+    let seen = manager.inspect("order:7").await.expect("it replies").expect("it is held");
+
+    let lasted = begun.elapsed();
+    assert!(lasted < millis(2_500), "{lasted:?}, of 2 s");
+    assert!(seen.owner().is_none() && seen.remaining().is_some(), "{seen:?}");
 }
 
 /// The server stalls after a hand-off, so the grant is not confirmed. The loss names the option to

@@ -53,6 +53,18 @@ async fn assert_reports(watch: &mut LeaderWatch, manager: &LockManager, term: u6
 }
 
 #[tokio::test]
+async fn other_elections_of_a_process_end_no_term() {
+    let manager = LockManager::connect("memory://").await.expect("no server is needed");
+    let mut terms = lead(&manager, "indexer");
+    next(&mut terms).await;
+
+    let others = ["reports", "mails"].map(|name| manager.leader(name).is_leader());
+
+    assert_eq!(others, [false, false]);
+    assert!(manager.leader("indexer").is_leader());
+}
+
+#[tokio::test]
 async fn a_resignation_hands_off_to_another_process() {
     let (a, b) = two_managers("resigns").await;
     let mut terms_of_a = lead(&a, "indexer");

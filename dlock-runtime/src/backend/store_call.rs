@@ -33,6 +33,10 @@ pub(crate) trait StoreOperation: Debug + Send + Sync {
     /// use at most half of the places, so that results can still be stored.
     fn is_cleanup(&self) -> bool;
 
+    /// Returns `true` if the reply may be larger than one to a request of a lock. Redis then allows
+    /// larger replies on the connection from now on, and sends fewer requests in one pipeline.
+    fn has_large_reply(&self) -> bool;
+
     /// Runs the operation in memory at `now`, in milliseconds.
     fn apply(&self, slot: &mut StoreSlot, now: u64) -> ScriptReply;
 }

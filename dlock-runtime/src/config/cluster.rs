@@ -81,6 +81,11 @@ mod tests {
             (&*target.settings.namespace, seeds.to_string().as_str()),
             ("n", "h1:7000,h2:6379,[::1]:7001")
         );
+        let announced = seeds.access.announced.expect("a cluster announces its servers");
+        assert_eq!(
+            (announced.by, &*announced.url_names),
+            (Announcer::Cluster, &["h1".to_owned(), "h2".to_owned()][..])
+        );
     }
 
     #[test]

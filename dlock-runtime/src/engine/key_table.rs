@@ -188,6 +188,17 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_freed_once_most_keys_were_removed() {
+        let mut table = KeyTable::default();
+        (0..1_000).for_each(|number| join(&mut table, number, u64::from(number), 1));
+        assert!(table.entries.capacity() >= 1_000);
+
+        (0..1_000).for_each(|number| remove(&mut table, number, u64::from(number)));
+
+        assert!(table.entries.capacity() <= 2 * MIN_CAPACITY, "{}", table.entries.capacity());
+    }
+
+    #[test]
     fn keys_are_found_after_others_were_removed() {
         let mut table = KeyTable::default();
         let hash = |number: u32| u64::from(number % 7); // many of one hash

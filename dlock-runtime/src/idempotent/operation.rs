@@ -100,6 +100,10 @@ impl StoreOperation for RecordOperation {
         matches!(self.0, IdempotencyEvent::Forget { has_run: false, .. } | IdempotencyEvent::Dequeue { .. })
     }
 
+    fn has_large_reply(&self) -> bool {
+        true
+    }
+
     fn apply(&self, slot: &mut StoreSlot, now: u64) -> ScriptReply {
         let value = slot.value.take().and_then(|value| value.downcast::<IdempotencyRecord>().ok());
         let mut record = value.map(|record| *record);

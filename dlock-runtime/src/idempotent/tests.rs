@@ -225,6 +225,10 @@ impl StoreOperation for Evict {
         false
     }
 
+    fn has_large_reply(&self) -> bool {
+        true
+    }
+
     fn apply(&self, slot: &mut StoreSlot, _: u64) -> ScriptReply {
         slot.value = None;
         ScriptReply::Int(1)

@@ -101,3 +101,31 @@ pub(super) fn status(record: &JobRecord, now: u64) -> JobStatus {
         schedule: record.spec.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::job::job_record::ActiveRun;
+    use crate::token::TokenSource;
+
+    #[test]
+    fn a_run_is_running_until_its_lease_ends() {
+        let run = ActiveRun {
+            owner: TokenSource::of_process(1).next(),
+            slot: 5_000,
+            is_requested: false,
+            started: 5_001,
+            lease_end: 8_000,
+            is_cancelled: false,
+            node: "dl2-7".to_owned(),
+        };
+        let record = JobRecord { slot: 5_000, run: Some(run), ..JobRecord::default() };
+
+        let running = |now| status(&record, now).running;
+
+        assert_eq!(running(7_000), Some(("dl2-7".to_owned(), Duration::from_secs(1))));
+        assert_eq!((running(8_000), running(9_000)), (None, None));
+        assert_eq!(status(&record, 7_000).slot, Some(from_millis(5_000)));
+        assert_eq!(status(&JobRecord::default(), 7_000).slot, None);
+    }
+}

@@ -111,6 +111,10 @@ impl StoreOperation for JobOperation {
         matches!(&self.request, JobRequest::Finish(end) if end.result == RunResult::Unstarted)
     }
 
+    fn has_large_reply(&self) -> bool {
+        true
+    }
+
     fn apply(&self, slot: &mut StoreSlot, now: u64) -> ScriptReply {
         let stored = slot.value.take().filter(|_| now < slot.expires);
         let stored = stored.and_then(|value| value.downcast::<JobRecord>().ok());

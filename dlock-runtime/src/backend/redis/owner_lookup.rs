@@ -64,6 +64,10 @@ impl StoreOperation for OwnerLookup {
         false
     }
 
+    fn has_large_reply(&self) -> bool {
+        false
+    }
+
     /// In memory there are no channels.
     fn apply(&self, _slot: &mut StoreSlot, _now: u64) -> ScriptReply {
         ScriptReply::Nil

@@ -463,7 +463,7 @@ fn encoding_of(settings: &Settings, discovery: &Discovery) -> &'static dyn LockE
 
 /// Returns how many requests one pipeline may have.
 fn longest_batch(connection: &NodeConnection, requests: &[Request]) -> usize {
-    if requests.iter().any(|request| request.call.is_some()) {
+    if requests.iter().any(|request| request.call.as_ref().is_some_and(|call| call.has_large_reply())) {
         LONGEST_BATCH_OF_CALLS
     } else if connection.untimed.inbound().allows_large_replies() {
         LONGEST_BATCH_BETWEEN_CALLS

@@ -143,7 +143,9 @@ impl PipelineBatch {
             if let Some(call) = &request.call {
                 let is_known = loaded.is_some() && self.connection.has_script(call.script());
                 store_call::encode(&**call, &request.key, namespaces, is_known, &mut pipeline);
-                self.client_connection(timeout_source).inbound().allow_large_replies();
+                if call.has_large_reply() {
+                    self.client_connection(timeout_source).inbound().allow_large_replies();
+                }
                 continue;
             }
             let parameters = ScriptParameters { namespaces, times, loaded, extra: extra(request) };
@@ -354,7 +356,10 @@ impl Drop for PipelineBatch {
 mod tests {
     use super::*;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
+    use crate::backend::redis::owner_lookup::OwnerLookup;
+    use crate::protocol::command::Command;
     use crate::sync::lock;
+    use crate::token::TokenSource;
     use std::sync::Mutex;
     use std::time::Duration;
 
@@ -398,6 +403,22 @@ mod tests {
         tokio::join!(second, first);
 
         assert_eq!([test.asked().await, test.asked().await], ["a", "b"]);
+    }
+
+    /// Otherwise one `inspect` would shorten the pipelines of all locks, and a server could send
+    /// longer replies to them.
+    #[tokio::test]
+    async fn the_lookup_of_an_owner_leaves_the_limits_of_replies_as_they_are() {
+        let mut test = TestNode::new(Duration::from_secs(20)).await;
+        let process = TokenSource::of_process(2).process();
+        let lookup = OwnerLookup::new(process, "dlock");
+        let lookup = Request { command: Command::Call, call: Some(Arc::new(lookup)), ..acquire("a") };
+
+        test.node.take(vec![lookup], RouteHistory::default());
+        test.node.take(vec![acquire("b")], RouteHistory::default());
+        test.asked().await;
+
+        assert!(!test.connection().untimed.inbound().allows_large_replies());
     }
 
     #[tokio::test]

@@ -14,20 +14,20 @@ thread_local! {
 }
 
 /// While it exists, the reasons of this thread are recorded.
-pub(super) struct Reasons {
+pub(in crate::backend::redis) struct Reasons {
     _default: DefaultGuard,
     /// The guard is of this thread.
     _local: Rc<()>,
 }
 
 impl Reasons {
-    pub(super) fn record() -> Self {
+    pub(in crate::backend::redis) fn record() -> Self {
         REASONS.take();
         Self { _default: tracing::subscriber::set_default(Disconnects), _local: Rc::default() }
     }
 
     /// Returns the reasons so far.
-    pub(super) fn taken(self) -> Vec<String> {
+    pub(in crate::backend::redis) fn taken(self) -> Vec<String> {
         drop(self);
         REASONS.take()
     }

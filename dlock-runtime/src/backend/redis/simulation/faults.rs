@@ -237,7 +237,8 @@ impl Fault {
         })
     }
 
-    /// Returns how long after its end a fault may delay the end of a connection, if it does.
+    /// Returns how long after its end a fault may delay the end of a connection, or be the reason
+    /// for it, if it does.
     fn disturbance(&self) -> Option<Duration> {
         match self {
             Self::Partition { .. }
@@ -246,7 +247,8 @@ impl Fault {
             | Self::HalfOpen { .. }
             | Self::ClientCrash { .. }
             | Self::ServerCrash { .. }
-            | Self::Stall => Some(TICK * 2),
+            | Self::Stall
+            | Self::Err { .. } => Some(TICK * 2),
             Self::HighLatency { latency, .. } => Some(*latency + TICK * 2),
             _ => None,
         }

@@ -31,7 +31,7 @@ pub(super) struct Host {
     pub(super) counts: RefCell<Counts>,
     /// The open connections, by client.
     connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
-    /// When faults may delay the end of a connection.
+    /// When faults may delay the end of a connection, or be the reason for it.
     pub(super) disturbances: RefCell<Vec<(BootInstant, BootInstant)>>,
     /// The floods so far.
     pub(super) floods: RefCell<Vec<FloodRecord>>,
@@ -250,8 +250,11 @@ impl Host {
                     while boot_time() < self.active_faults.stalls.get() {
                         sleep(STEP).await;
                     }
-                    connection.is_used.set(connection.is_used.get() || is_lock_command(&words));
+                    // An attempt to connect may try a script. If it fails, no connection is lost.
+                    let is_of_a_lock = is_lock_command(&words) && words[1] != "return 1";
+                    connection.is_used.set(connection.is_used.get() || is_of_a_lock);
                     if self.run_command(client, &words).is_break() {
+                        connection.is_cut.set(true);
                         return;
                     }
                 }

@@ -23,7 +23,7 @@
 
 mod clients;
 mod contract;
-mod disconnects;
+pub(super) mod disconnects;
 mod faults;
 mod floods;
 mod foreign_values;

@@ -209,7 +209,11 @@ pub(super) fn run(seed: u64, traced: bool) -> Outcome {
     let simulation = Rc::new(RedisSimulation::new(seed, traced));
     simulation.note(|| format!("{:?}", simulation.profile));
     steps(&simulation);
-    simulation.host.note_effects(&reasons.taken());
+    let reasons = reasons.taken();
+    for reason in &reasons {
+        simulation.note(|| format!("a client reported: {reason}"));
+    }
+    simulation.host.note_effects(&reasons);
     let holds = std::mem::take(&mut *simulation.holds.borrow_mut());
     let had_holds = holds.len();
     invariants::check(&simulation, &holds);

@@ -199,17 +199,18 @@ impl Pushes {
 
     /// Returns the next message, or `None` if the connection has ended.
     pub(crate) async fn next(&mut self) -> Option<PushInfo> {
-        let next = self.queue.recv().await;
-        match next {
-            Some(PushInfo { kind: PushKind::Disconnection, .. }) | None => {
-                self.inbound.on_end();
-                None
-            }
-            next => {
-                self.inbound.on_handled();
-                next
-            }
+        let next = self.queue.recv().await.filter(|next| next.kind != PushKind::Disconnection);
+        if next.is_some() {
+            self.inbound.on_handled();
         }
+        next
+    }
+}
+
+/// Not at the end of the queue: if a request on the connection fails first, nothing reads on.
+impl Drop for Pushes {
+    fn drop(&mut self) {
+        self.inbound.on_end();
     }
 }
 
@@ -500,8 +501,10 @@ const KEPT_ERRORS: usize = 6;
 mod tests {
     use futures_util::FutureExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
+    use crate::backend::redis::simulation::disconnects::Reasons;
 
     /// Returns what a client reads of `bytes` before the server closes the connection, and how it
     /// ends.
@@ -571,6 +574,20 @@ mod tests {
         }
 
         assert_eq!(lock(&inbound.received).waiting_bytes, 0);
+    }
+
+    /// A request on the connection may fail before its messages are read to their end.
+    #[tokio::test]
+    async fn a_flood_is_reported_if_nothing_reads_the_end_of_the_messages() {
+        let reasons = Reasons::record();
+        let (_, ended, inbound) = read(b"*1000000000\r\n:1\r\n", Content::Pushes).await;
+        let (_sender, queue) = unbounded_channel();
+
+        drop(Pushes::new(queue, &inbound));
+
+        assert!(ended.is_err());
+        let reasons = reasons.taken();
+        assert!(reasons.len() == 1 && reasons[0].contains("more than 1024 values"), "{reasons:?}");
     }
 
     #[tokio::test]

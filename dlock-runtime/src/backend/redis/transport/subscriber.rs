@@ -32,9 +32,8 @@ impl Subscriber {
     pub(crate) async fn next(&mut self, keepalive: &mut Keepalive) -> Option<Msg> {
         loop {
             if let Some(message) = keepalive.before_ping(self.stream.next()).await {
-                match message {
-                    Some(_) => self.inbound.on_handled(),
-                    None => self.inbound.on_end(),
+                if message.is_some() {
+                    self.inbound.on_handled();
                 }
                 return message;
             }
@@ -43,6 +42,13 @@ impl Subscriber {
                 return None;
             }
         }
+    }
+}
+
+/// Not at the end of the messages: whatever notices the end first, nothing reads on.
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.inbound.on_end();
     }
 }
 

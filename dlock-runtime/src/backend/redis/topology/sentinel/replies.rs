@@ -66,6 +66,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_a_server_without_the_command_is_no_sentinel() {
+        let refused = |text: &str| {
+            let error = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).expect("it is RESP");
+            master(&error, "shop", &Redacted::new("h:1")).expect_err("an error").reason.to_string()
+        };
+
+        let (unknown, other) = (refused("ERR unknown command 'SENTINEL'"), refused("ERR wait for a moment"));
+
+        assert!(unknown.contains("is no sentinel"), "{unknown}");
+        assert!(!other.contains("is no sentinel") && other.contains("wait for a moment"), "{other}");
+    }
+
+    #[test]
     fn a_switch_of_the_named_primary_is_parsed() {
         let message = b"shop 10.0.0.1 6379 10.0.0.2 6380";
 
