@@ -187,7 +187,7 @@ async fn attempts_without_optional_commands_share_one_limit() {
     let url = format!("{}?connect_timeout=1s&response_timeout=100ms", server.url());
 
     let begun = Instant::now();
-    let connected = LockManager::connect(&*url).await;
+    let connected = LockManager::connect(&url).await;
 
     let lasted = begun.elapsed();
     assert!(connected.is_err_and(|error| error.is_unavailable()));

@@ -18,7 +18,7 @@ pub(crate) struct NodeSpec {
     pub(crate) database: i64,
     /// Set if the address was announced by other servers and is not from the URL.
     #[cfg_attr(
-        not(feature = "tls"),
+        not(any(feature = "tls", test)),
         expect(dead_code, reason = "only the certificates of servers are for names")
     )]
     pub(crate) announced: Option<Announced>,
@@ -27,7 +27,7 @@ pub(crate) struct NodeSpec {
 /// How the certificate of a server is checked whose address is not in the URL.
 #[derive(Clone, Debug)]
 #[cfg_attr(
-    not(feature = "tls"),
+    not(any(feature = "tls", test)),
     expect(dead_code, reason = "only the certificates of servers are for names")
 )]
 pub(crate) struct Announced {
