@@ -13,14 +13,15 @@ use dlock_runtime::{Error, Lock, LockGuard, LockManager, Term};
 use dlock_tests::Moment;
 use dlock_tests::worker::{fail, millis, obey_commands, say, say_at};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     let url = std::env::args().nth(1).expect("the first argument is the URL");
     let manager = LockManager::connect(&url).await.expect("the server takes managers");
     let mut terminated = signal(SignalKind::terminate()).expect("a handler can be installed");
-    let worker = Arc::new(Worker { manager, held: Mutex::default(), bodies: Mutex::default() });
+    let (held, bodies) = (Mutex::default(), Mutex::default());
+    let worker = Arc::new(Worker { manager, held, bodies, leads: watch::Sender::new(0) });
 
     let commands = obey_commands(|line| {
         let worker = Arc::clone(&worker);
@@ -30,6 +31,8 @@ async fn main() {
         () = commands => {}
         _ = terminated.recv() => {
             worker.manager.shutdown(GRACE).await;
+            // Each of them ends with the shutdown, and reports that.
+            let _ = worker.leads.subscribe().wait_for(|leads| *leads == 0).await;
             say("shutdown", "-", "");
         }
     }
@@ -39,6 +42,8 @@ struct Worker {
     manager: LockManager,
     held: Mutex<BTreeMap<String, LockGuard>>,
     bodies: Mutex<BTreeMap<String, Arc<Notify>>>,
+    /// The number of `lead` commands that have not ended.
+    leads: watch::Sender<usize>,
 }
 
 impl Worker {
@@ -137,8 +142,10 @@ impl Worker {
             say("leading", name, &term.number().to_string());
             last_poll.poll_forever().await;
         };
+        self.leads.send_modify(|leads| *leads += 1);
         let ended = self.manager.leader(name).lease(lease).lead(body).await;
         tell("left", name, ended.map(|()| String::new()));
+        self.leads.send_modify(|leads| *leads -= 1);
     }
 
     /// Calls a job with a body of 1 ms at each second of this process's wall clock, and so often

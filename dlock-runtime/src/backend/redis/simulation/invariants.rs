@@ -128,8 +128,8 @@ pub(super) fn check(simulation: &RedisSimulation, holds: &[Hold]) {
 
 /// Checks that each flooded connection was closed in time, and that clients named the reason.
 ///
-/// A fault may have stopped the connection before the flood: lost segments are not sent again. Or the
-/// client closed it because of an error, such as `READONLY`.
+/// A fault may have stopped the connection before the flood: lost segments are not sent again. Or
+/// the client closed it because of an error, such as `READONLY`.
 fn check_floods(simulation: &RedisSimulation) {
     let (host, mut is_named) = (&simulation.host, true);
     let disturbances = host.disturbances.borrow();
