@@ -41,6 +41,7 @@ mod key {
     use std::sync::Arc;
 
     pub use crate::invalid_key::InvalidKey;
+    use crate::printable::Escaped;
 
     pub(crate) type Name = Arc<str>;
 
@@ -64,7 +65,7 @@ mod key {
 
     impl fmt::Display for LockKey {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            self.0.fmt(f)
+            Escaped(&self.0).fmt(f)
         }
     }
 }
