@@ -42,17 +42,17 @@ main() {
     python3 proof/mutants/switch.py "$tree" "$work/sample.jsonl" >"$work/switched" || exit 1
     passes_without_mutant || exit 1
     local number=0 mutant
-    while IFS= read -r mutant; do
+    while IFS= read -r mutant <&3; do
         number=$((number + 1))
         grep -q "^$number	" "$work/switched" && ! has_verdict "$mutant" || continue
         DLOCK_MUTANT=$number judge "$mutant"
-    done <"$work/sample.jsonl"
+    done 3<"$work/sample.jsonl"
 
     copy_sources
     passes_without_mutant || exit 1
-    while IFS= read -r mutant; do
+    while IFS= read -r mutant <&3; do
         has_verdict "$mutant" || judge_alone "$mutant"
-    done <"$work/sample.jsonl"
+    done 3<"$work/sample.jsonl"
     report
 }
 
@@ -80,12 +80,12 @@ for mutant in sorted(json.load(sys.stdin), key=place)[: int(count)]:
 # The tree that is mutated in place: a copy, so that cargo builds only what a mutant changes and the
 # checkout stays as it is.
 copy_sources() {
-    # Without files of an earlier run that have been removed. Those that remain keep their times, so
-    # cargo does not build them again.
+    # Without files of an earlier run that have been removed. All have the present time: otherwise,
+    # cargo would take what it has built from a mutated file for that of the restored one.
     rm -rf "$tree"
     mkdir -p "$tree"
     git ls-files -z | while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done |
-        tar --null --files-from=- --create | tar --extract --directory "$tree"
+        tar --null --files-from=- --create | tar --extract --touch --directory "$tree"
 }
 
 # Otherwise each mutant would be caught, or be unviable. Also builds the suites, so that their time

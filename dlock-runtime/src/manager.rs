@@ -30,6 +30,7 @@ use crate::lock::Lock;
 use crate::lock_info::LockInfo;
 use crate::options::Options;
 use crate::protocol::command::{Command, Failure, FailureKind, RecordInfo, Reply};
+use crate::protocol::deadline::BootInstant;
 #[cfg(feature = "scheduled")]
 use crate::scheduled::server_clock::ServerClock;
 use crate::telemetry;
@@ -238,11 +239,7 @@ impl LockManager {
         let Some(seen) = self.record_of(&key).await? else { return Ok(None) };
         let kept = engine.is_kept(key.name());
         let owner = match seen.holder {
-            Some(holder) => tokio::select! {
-                biased;
-                owner = self.owner_of(holder, &key) => owner,
-                () = engine.backend.sleep(latest.since(engine.now())) => None,
-            },
+            Some(holder) => self.owner_of(holder, &key, latest).await,
             None => None,
         };
         Ok(Some(LockInfo::new(seen, owner, engine.tokens.process(), kept)))
@@ -290,8 +287,14 @@ impl LockManager {
         Ok(())
     }
 
-    /// Returns the owner of the manager that holds the lock of `key`, if it can be found.
-    pub(crate) async fn owner_of(&self, holder: ProcessId, key: &LockKey) -> Option<String> {
+    /// Returns the owner of the manager that holds the lock of `key`, if it can be found until
+    /// `latest`.
+    pub(crate) async fn owner_of(
+        &self,
+        holder: ProcessId,
+        key: &LockKey,
+        latest: BootInstant,
+    ) -> Option<String> {
         let engine = self.engine();
         if holder == engine.tokens.process() {
             return Some(self.owner().to_owned());
@@ -299,10 +302,12 @@ impl LockManager {
         match engine.backend.owner_of(holder, key.namespace()) {
             OwnerSource::Unknown => None,
             OwnerSource::Known(owner) => Some(String::from(&*owner)),
-            OwnerSource::Server(lookup, owner_in) => {
-                let reply = engine.call(key.name(), &lookup).await.ok()?;
-                owner_in(&reply)
-            }
+            OwnerSource::Server(..) if engine.now() >= latest => None,
+            OwnerSource::Server(lookup, owner_in) => tokio::select! {
+                biased;
+                reply = engine.call(key.name(), &lookup) => owner_in(&reply.ok()?),
+                () = engine.backend.sleep(latest.since(engine.now())) => None,
+            },
         }
     }
 

@@ -93,8 +93,8 @@ def errors(tree, packages):
     # The tests of the workspace call functions in constants, with the attributes.
     for target in (unit_tests, ["--tests", "-p", "dlock-tests"]):
         check = ["cargo", "check", "-q", "--message-format=json", *target]
-        output = subprocess.run(check, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
-        messages = (json.loads(line).get("message") or {} for line in output.splitlines())
+        ran = subprocess.run(check, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        messages = (json.loads(line).get("message") or {} for line in ran.stdout.splitlines())
         found = [message for message in messages if message.get("level") == "error"]
         for message in found:
             for span in message["spans"]:
@@ -102,6 +102,8 @@ def errors(tree, packages):
                     yield span["file_name"], span["line_start"], message["rendered"]
         if found:
             return
+        if ran.returncode != 0:
+            sys.exit(f"cargo failed:\n{ran.stderr}")
 
 
 def culprits(found, owners, mutants):
@@ -111,7 +113,8 @@ def culprits(found, owners, mutants):
     # E0015: a constant calls a function that is not constant any more.
     if spots and "E0015" not in text:
         return min(spots, key=lambda spot: len(spot[2]))[2]
-    return [mutant for mutant in mutants if mutant["function"]["function_name"].split("::")[-1] in text]
+    names = ((mutant, mutant["function"]["function_name"].split("::")[-1]) for mutant in mutants)
+    return [mutant for mutant, name in names if re.search(rf"\b{re.escape(name)}\b", text)]
 
 
 def main(tree, sample):
@@ -120,13 +123,13 @@ def main(tree, sample):
         mutant["number"] = number
     mutants = [mutant for mutant in mutants if mutant["function"] and mutant["package"] != "dlock-macros"]
     sources = {mutant["file"]: Source(tree / mutant["file"]) for mutant in mutants}
-    while mutants:
+    while True:
         owners = {}
         for file, source in sources.items():
             text, owners[file] = switch(source, [mutant for mutant in mutants if mutant["file"] == file])
             if (tree / file).read_text() != text:
                 (tree / file).write_text(text)
-        failed = list(errors(tree, {mutant["package"] for mutant in mutants}))
+        failed = list(errors(tree, {mutant["package"] for mutant in mutants})) if mutants else []
         if not failed:
             break
         wrong = [mutant["number"] for found in failed for mutant in culprits(found, owners, mutants)]

@@ -142,10 +142,17 @@ impl Worker {
             say("leading", name, &term.number().to_string());
             last_poll.poll_forever().await;
         };
+        // Also after a panic.
+        struct Ends<'a>(&'a watch::Sender<usize>);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                self.0.send_modify(|leads| *leads -= 1);
+            }
+        }
         self.leads.send_modify(|leads| *leads += 1);
+        let _ends = Ends(&self.leads);
         let ended = self.manager.leader(name).lease(lease).lead(body).await;
         tell("left", name, ended.map(|()| String::new()));
-        self.leads.send_modify(|leads| *leads -= 1);
     }
 
     /// Calls a job with a body of 1 ms at each second of this process's wall clock, and so often

@@ -1,10 +1,10 @@
 //! Services and proxies without some commands: locks require few, and replace all others.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::filter::{FilterProxy, Lack};
-use dlock_tests::{Answer, HostileServer, RedisServer, acl, within};
+use dlock_tests::{RedisServer, acl, within};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -172,26 +172,6 @@ async fn locks_need_no_optional_command_at_all() {
 #[tokio::test]
 async fn script_load_is_tried_once() {
     is_tried_until_it_is_refused("SCRIPT LOAD").await;
-}
-
-/// Each of the connections of one attempt keeps its own limit.
-#[tokio::test]
-async fn attempts_without_optional_commands_share_one_limit() {
-    // 0.9 seconds of the `connect_timeout`.
-    let late = format!("+{}\r\n", "O".repeat(42));
-    let server = HostileServer::start(move |request| match (request.name(), &*request.word(2)) {
-        ("CLIENT", "LIB-NAME") => Answer::Trickle(late.clone().into_bytes()),
-        ("SCRIPT", _) => Answer::Close,
-        _ => Answer::Usual,
-    });
-    let url = format!("{}?connect_timeout=1s&response_timeout=100ms", server.url());
-
-    let begun = Instant::now();
-    let connected = LockManager::connect(&url).await;
-
-    let lasted = begun.elapsed();
-    assert!(connected.is_err_and(|error| error.is_unavailable()));
-    assert!(lasted < Duration::from_millis(2_500), "{lasted:?}, of 2.1 s");
 }
 
 #[tokio::test]

@@ -69,7 +69,7 @@ async fn an_inspection_ends_without_the_owner_if_that_is_late() {
     let manager = LockManager::connect(&url).await.expect("the server accepts connections");
     let _guard = holder.lock("order:7").acquire().await.expect("the lock is free");
     far.server.call(&["SCRIPT", "FLUSH"]);
-    far.proxy.round_trip(millis(900));
+    far.proxy.round_trip(millis(700));
 
     let begun = Instant::now();
     let seen = manager.inspect("order:7").await.expect("it replies").expect("it is held");

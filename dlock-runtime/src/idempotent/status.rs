@@ -159,7 +159,11 @@ impl<P> Idempotent<P> {
             _ => return Err(unexpected_reply().into_error(self.key.clone()?)),
         };
         let owner = match snapshot.process {
-            Some(process) => self.manager.owner_of(process, &self.key.clone()?).await,
+            Some(process) => {
+                let engine = self.manager.engine();
+                let latest = engine.now().plus(engine.rules.response_timeout);
+                self.manager.owner_of(process, &self.key.clone()?, latest).await
+            }
             None => None,
         };
         Ok(Some(IdempotencyStatus::new(snapshot, owner)))

@@ -109,7 +109,9 @@ impl LeaderWatch {
                     return Ok(None);
                 };
                 // Before the report is noted: if this future is dropped, the next call reports it.
-                let owner = self.manager.owner_of(process, &key).await;
+                let engine = self.manager.engine();
+                let latest = engine.now().plus(engine.rules.response_timeout);
+                let owner = self.manager.owner_of(process, &key, latest).await;
                 if let Some(term) = leader.term {
                     self.last_term = Some((leader.manager.clone(), term));
                 }

@@ -116,20 +116,7 @@ impl Node {
     }
 
     /// Opens the connections of one [`NodeConnection`], and checks the role of the server.
-    ///
-    /// Each step has its own limit. The sum has one, too, since a server that closes a connection
-    /// on an optional command is connected several times.
     async fn open_connection(
-        &self,
-        target: Arc<ConnectTarget>,
-        unproven_before: u32,
-    ) -> Result<NodeConnection, Failure> {
-        let limit = target.connect_timeout * 2 + target.response_timeout;
-        let opened = self.open_each(Arc::clone(&target), unproven_before);
-        tokio::time::timeout(limit, opened).await.unwrap_or_else(|_| Err(target.timeout_failure()))
-    }
-
-    async fn open_each(
         &self,
         target: Arc<ConnectTarget>,
         unproven_before: u32,

@@ -237,8 +237,7 @@ impl Fault {
         })
     }
 
-    /// Returns how long after its end a fault may delay the end of a connection, or be the reason
-    /// for it, if it does.
+    /// Returns how long after its end a fault may delay the end of a connection, if it does.
     fn disturbance(&self) -> Option<Duration> {
         match self {
             Self::Partition { .. }
@@ -247,8 +246,7 @@ impl Fault {
             | Self::HalfOpen { .. }
             | Self::ClientCrash { .. }
             | Self::ServerCrash { .. }
-            | Self::Stall
-            | Self::Err { .. } => Some(TICK * 2),
+            | Self::Stall => Some(TICK * 2),
             Self::HighLatency { latency, .. } => Some(*latency + TICK * 2),
             _ => None,
         }
@@ -287,7 +285,10 @@ impl Fault {
                 host.refuse_until(until);
                 host.cut(|_| true);
             }
-            Self::Err { with } => host.active_faults.errs.set((until, with)),
+            Self::Err { with } => {
+                host.errors.borrow_mut().push((boot_time(), until.plus(TICK * 2)));
+                host.active_faults.errs.set((until, with));
+            }
             Self::CutAll => happened = host.cut(|_| true) > 0,
             Self::CutSubscriptions => happened = host.cut_subscriptions() > 0,
             Self::CutAt { at } => host.active_faults.cuts.set(Some(*at)),

@@ -31,8 +31,10 @@ pub(super) struct Host {
     pub(super) counts: RefCell<Counts>,
     /// The open connections, by client.
     connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
-    /// When faults may delay the end of a connection, or be the reason for it.
+    /// When faults may delay the end of a connection.
     pub(super) disturbances: RefCell<Vec<(BootInstant, BootInstant)>>,
+    /// When errors may be the reason why a client closes a connection.
+    pub(super) errors: RefCell<Vec<(BootInstant, BootInstant)>>,
     /// The floods so far.
     pub(super) floods: RefCell<Vec<FloodRecord>>,
     refuses: Notify,

@@ -14,6 +14,7 @@ use crate::backend::redis::simulation::faults::Fault;
 use crate::backend::redis::simulation::floods::{Flood, FloodRecord};
 use crate::backend::redis::simulation::model::{RedisSimulation, in_true_time, name, sim_time};
 use crate::clock::boot_time;
+use crate::protocol::deadline::BootInstant;
 
 /// One hold, in true time.
 #[derive(Clone, Debug)]
@@ -128,20 +129,23 @@ pub(super) fn check(simulation: &RedisSimulation, holds: &[Hold]) {
 
 /// Checks that each flooded connection was closed in time, and that clients named the reason.
 ///
-/// A fault may have stopped the connection before the flood: lost segments are not sent again. Or
-/// the client closed it because of an error, such as `READONLY`.
+/// A fault may have stopped the connection before the flood: lost segments are not sent again. If the
+/// client received an error meanwhile, such as `READONLY`, that may be the reason.
 fn check_floods(simulation: &RedisSimulation) {
     let (host, mut is_named) = (&simulation.host, true);
-    let disturbances = host.disturbances.borrow();
+    let (disturbances, errors) = (host.disturbances.borrow(), host.errors.borrow());
     for record in &*host.floods.borrow() {
-        let FloodRecord { client, flood, opened, until, .. } = record;
-        if disturbances.iter().any(|(since, end)| since <= until && end >= opened) {
+        let FloodRecord { client, flood, opened, since, until, .. } = record;
+        let overlaps = |times: &[(BootInstant, BootInstant)], from: &BootInstant| {
+            times.iter().any(|(begun, end)| begun <= until && end >= from)
+        };
+        if overlaps(&disturbances, opened) {
             continue;
         }
         match record.is_closed_in_time(simulation.profile.latency.1) {
             Some(true) => {
                 host.counts.borrow_mut().add(Flood::CLOSED);
-                is_named &= !record.is_used || host.has_named_a_flood();
+                is_named &= !record.is_used || host.has_named_a_flood() || overlaps(&errors, since);
             }
             Some(false) => simulation.violated(format!("J11: {client} does not close {flood:?}: {record:?}")),
             None => {}
@@ -155,7 +159,6 @@ fn check_floods(simulation: &RedisSimulation) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::deadline::BootInstant;
 
     fn hold(client: usize, from: u64, until: u64, token: Option<u64>) -> Hold {
         let ms = Duration::from_millis;

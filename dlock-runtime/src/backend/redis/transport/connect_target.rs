@@ -38,7 +38,7 @@ pub(crate) struct ConnectTarget {
     /// The owner of the manager, which is also the name of its connections.
     pub(crate) owner: Arc<str>,
     pub(crate) response_timeout: Duration,
-    pub(crate) connect_timeout: Duration,
+    pub(super) connect_timeout: Duration,
     /// How many replicas must acknowledge a write.
     pub(crate) replica_acks: u8,
     /// Whether key tracking is enabled.
