@@ -286,7 +286,7 @@ impl Fault {
                 host.cut(|_| true);
             }
             Self::Err { with } => {
-                host.errors.borrow_mut().push((boot_time(), until.plus(TICK * 2)));
+                host.errors.borrow_mut().push((boot_time(), until.plus(LONGEST_WAY)));
                 host.active_faults.errs.set((until, with));
             }
             Self::CutAll => happened = host.cut(|_| true) > 0,
@@ -339,3 +339,6 @@ impl Foreign {
         redis.write_foreign(key, data, until, (now, latest)).is_some()
     }
 }
+
+/// By then the last reply has arrived.
+const LONGEST_WAY: Duration = Duration::from_millis(150);
