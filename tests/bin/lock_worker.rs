@@ -46,6 +46,22 @@ struct Worker {
     leads: watch::Sender<usize>,
 }
 
+/// Counts a `lead` command until it ends, also by a panic.
+struct RunningLead<'a>(&'a watch::Sender<usize>);
+
+impl<'a> RunningLead<'a> {
+    fn start(leads: &'a watch::Sender<usize>) -> Self {
+        leads.send_modify(|leads| *leads += 1);
+        Self(leads)
+    }
+}
+
+impl Drop for RunningLead<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|leads| *leads -= 1);
+    }
+}
+
 impl Worker {
     async fn obey(&self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
@@ -142,15 +158,7 @@ impl Worker {
             say("leading", name, &term.number().to_string());
             last_poll.poll_forever().await;
         };
-        // Also after a panic.
-        struct Ends<'a>(&'a watch::Sender<usize>);
-        impl Drop for Ends<'_> {
-            fn drop(&mut self) {
-                self.0.send_modify(|leads| *leads -= 1);
-            }
-        }
-        self.leads.send_modify(|leads| *leads += 1);
-        let _ends = Ends(&self.leads);
+        let _lead = RunningLead::start(&self.leads);
         let ended = self.manager.leader(name).lease(lease).lead(body).await;
         tell("left", name, ended.map(|()| String::new()));
     }
