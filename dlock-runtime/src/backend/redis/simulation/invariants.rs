@@ -129,8 +129,8 @@ pub(super) fn check(simulation: &RedisSimulation, holds: &[Hold]) {
 
 /// Checks that each flooded connection was closed in time, and that clients named the reason.
 ///
-/// A fault may have stopped the connection before the flood: lost segments are not sent again. If the
-/// client received an error meanwhile, such as `READONLY`, that may be the reason.
+/// A fault may have stopped the connection before the flood: lost segments are not sent again. If
+/// the client received an error meanwhile, such as `READONLY`, that may be the reason.
 fn check_floods(simulation: &RedisSimulation) {
     let (host, mut is_named) = (&simulation.host, true);
     let (disturbances, errors) = (host.disturbances.borrow(), host.errors.borrow());
