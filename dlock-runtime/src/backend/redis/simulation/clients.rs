@@ -55,7 +55,7 @@ pub(super) async fn client(simulation: Rc<RedisSimulation>, number: usize) -> tu
 async fn connected(simulation: &RedisSimulation, number: usize) -> LockManager {
     let Profile { url, connect_timeout, response_timeout, .. } = &simulation.profile;
     loop {
-        let limit = *connect_timeout * MOST_DIALS + *response_timeout * (MOST_DIALS - 1);
+        let limit = *connect_timeout * 2 + *response_timeout;
         match simulation.within("connecting", limit, LockManager::connect(url)).await {
             Some(Ok(locks)) => {
                 simulation.note(|| format!("{} is connected as {}", name(number), locks.id()));
@@ -218,10 +218,6 @@ async fn hold(
         sleep(parameters.millis(1, 60)).await;
     }
 }
-
-/// The connections that one attempt opens at most, one after the other: the server may close one on
-/// `CLIENT SETINFO`, on `CLIENT SETNAME`, on `SCRIPT LOAD`, and then again on `CLIENT SETNAME`.
-const MOST_DIALS: u32 = 5;
 
 /// A late effect is cleaned up by a second withdrawal after this time.
 const SECOND_WITHDRAWAL: Duration = Duration::from_secs(1);
