@@ -43,6 +43,12 @@ impl Clock {
             Self::Set(clock) => clock.now(),
         }
     }
+
+    /// Locks the mutex of tokio's clock, as a read on another thread does.
+    #[cfg(test)]
+    pub(crate) fn lock(&self) -> Option<impl Sized + '_> {
+        if let Self::Tokio(clock) = self { Some(lock(&clock.shown)) } else { None }
+    }
 }
 
 /// A clock that stops until it is set. It can jump between two reads, as for a process that is

@@ -261,8 +261,9 @@ mod tests {
         drop((held, lock, other, locks));
     }
 
-    /// Locks all mutexes of an engine.
+    /// Locks the mutexes of an engine and of its clock.
     fn lock_all(engine: &crate::engine::Engine) -> impl Sized + '_ {
-        (lock(&engine.wait_graph), engine.lock_shards())
+        let (_, clock) = engine.event_limits();
+        (lock(&engine.wait_graph), engine.lock_shards(), clock.lock())
     }
 }

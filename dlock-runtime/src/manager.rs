@@ -235,6 +235,7 @@ impl LockManager {
     pub async fn inspect(&self, key: impl IntoLockKey) -> Result<Option<LockInfo>> {
         let key = key.into_lock_key(self.namespace())?;
         let engine = self.engine();
+        engine.in_own_process(Some(&key))?; // before any mutex
         let latest = engine.now().plus(engine.rules.response_timeout * 2);
         let Some(seen) = self.record_of(&key).await? else { return Ok(None) };
         let kept = engine.is_kept(key.name());

@@ -98,8 +98,9 @@ async fn loss_of_an_unconfirmed_grant_names_the_grant_lease() {
         let guard = lock.acquire().await.expect("it is handed off");
         (guard.lost().await, guard.check())
     });
+    // Asked on the waiter's connection, so the reply to its request to queue has arrived before.
     let queued = async {
-        while holder.inspect("order:7").await.expect("it replies").is_none_or(|seen| seen.waiters() == 0) {
+        while waiter.inspect("order:7").await.expect("it replies").is_none_or(|seen| seen.waiters() == 0) {
             tokio::task::yield_now().await;
         }
     };
