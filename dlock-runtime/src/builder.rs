@@ -110,7 +110,10 @@ impl Builder {
         self.with("response_timeout", timeout, move |settings| settings.rules.response_timeout = timeout)
     }
 
-    /// Sets how long one attempt to connect may take. Default: 2 s. From 10 ms to 60 s.
+    /// Sets the time limit for opening one connection. Default: 2 s. From 10 ms to 60 s.
+    ///
+    /// An attempt to connect ends within twice this time and the replies on its last connection: it
+    /// opens another connection if the server closes the first one on a command that it may lack.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.with("connect_timeout", timeout, move |settings| settings.connect_timeout = timeout)
     }

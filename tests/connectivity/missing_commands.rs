@@ -204,3 +204,33 @@ async fn error_of_a_service_without_scripts_names_the_command() {
         );
     }
 }
+
+/// The server closes each connection so late that the attempt has no time for another one. The next
+/// attempt leaves out the command.
+#[tokio::test]
+async fn a_slow_server_that_closes_connections_is_reached_by_later_attempts() {
+    let server = RedisServer::start();
+    let late = Lack::ClosesAfter(Duration::from_millis(600));
+    let proxy = FilterProxy::in_front_of(&server, &[("SCRIPT LOAD", late), ("CLIENT SETNAME", late)]);
+    let options = "?tracking=off&connect_timeout=500ms&response_timeout=5s";
+    let is_ready = async |manager: &LockManager| {
+        let ready = async { while manager.ready().await.is_err() {} };
+        within(LONG, "a connection", ready).await;
+    };
+
+    let once = LockManager::connect(&proxy.url_with(options)).await;
+    let manager = LockManager::connect(&proxy.url_with(&format!("{options}&connect=lazy"))).await;
+
+    let refused = once.expect_err("it has no time for another connection").to_string();
+    assert!(refused.contains("too late") && refused.contains("raise `connect_timeout`"), "{refused}");
+    let manager = manager.expect("it waits for no server");
+    is_ready(&manager).await;
+    server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    is_ready(&manager).await; // the second time: now both commands are known to be missing
+    let tried = (proxy.count("SCRIPT LOAD"), proxy.count("CLIENT SETNAME"));
+    server.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    is_ready(&manager).await;
+    let guard = manager.lock("order:7").acquire().await.expect("the lock is free");
+    guard.release().await.expect("it was held");
+    assert_eq!((proxy.count("SCRIPT LOAD"), proxy.count("CLIENT SETNAME")), tried);
+}

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use redis::Value;
 
@@ -21,10 +22,12 @@ pub enum Lack {
     Forbidden,
     /// The proxy closes the connection.
     Closes,
+    /// The proxy closes the connection after this time.
+    ClosesAfter(Duration),
 }
 
 impl Lack {
-    /// All variants.
+    /// The reactions without a delay.
     pub const ALL: [Self; 3] = [Self::Unknown, Self::Forbidden, Self::Closes];
 }
 
@@ -132,6 +135,7 @@ fn carry_requests(
                 continue;
             }
             Some((_, Lack::Closes)) => return Ok(()),
+            Some((_, Lack::ClosesAfter(delay))) => return Ok(std::thread::sleep(*delay)),
             Some((_, Lack::Unknown)) => format!("ERR unknown command '{first}', with args beginning with: "),
             Some((command, Lack::Forbidden)) => {
                 let command = command.to_ascii_lowercase().replace(' ', "|");

@@ -33,6 +33,18 @@ impl ConnectTarget {
         Failure { reason: reason.into(), ..failure }
     }
 
+    /// Returns the failure of an attempt that had no time for a connection without `command`, on
+    /// which the server may have closed the last one.
+    pub(super) fn no_time_without(&self, command: &str, error: RedisError) -> Failure {
+        let failure = self.closed_on(command, error);
+        let reason = format!(
+            "{} after more than {} ms (`connect_timeout`), too late to try again without it: raise `connect_timeout`",
+            failure.reason,
+            self.connect_timeout.as_millis()
+        );
+        Failure { reason: reason.into(), ..failure }
+    }
+
     /// Returns the failure of a reply that is late.
     pub(crate) fn timeout_failure(&self) -> Failure {
         let reason = format!("redis at {} did not reply in time", self.shown);

@@ -98,7 +98,7 @@ impl ConnectTarget {
     /// Opens a connection whose replies time out.
     pub(crate) async fn open(&self) -> Result<Connection, Failure> {
         let (config, timeout) = (&self.timeouts(), self.connect_timeout);
-        self.open_with(ProtocolVersion::RESP2, Content::Replies, |dialer| async move {
+        self.open_with(ProtocolVersion::RESP2, Content::Replies, Evidence::None, |dialer| async move {
             stream::multiplexed(&dialer, config, timeout).await
         })
         .await
@@ -108,10 +108,11 @@ impl ConnectTarget {
     pub(super) async fn open_for_commands(
         &self,
         runtimes: &Arc<Runtimes>,
+        evidence: Evidence,
     ) -> Result<(Connection, InlineDriver), Failure> {
         let config = self.timeouts().set_response_timeout(None);
         let (config, timeout) = (&config, self.connect_timeout);
-        self.open_with(ProtocolVersion::RESP2, Content::Replies, |dialer| async move {
+        self.open_with(ProtocolVersion::RESP2, Content::Replies, evidence, |dialer| async move {
             stream::inline(&dialer, config, timeout, runtimes).await
         })
         .await
@@ -142,9 +143,10 @@ impl ConnectTarget {
     async fn open_for_pushes(&self, config: AsyncConnectionConfig) -> Result<(Connection, Pushes), Failure> {
         let (sender, receiver) = unbounded_channel();
         let (config, timeout) = (&config.set_push_sender(sender), self.connect_timeout);
-        let opened = self.open_with(ProtocolVersion::RESP3, Content::Pushes, |dialer| async move {
-            stream::multiplexed(&dialer, config, timeout).await
-        });
+        let opened =
+            self.open_with(ProtocolVersion::RESP3, Content::Pushes, Evidence::None, |dialer| async move {
+                stream::multiplexed(&dialer, config, timeout).await
+            });
         let connection = opened.await?;
         let pushes = Pushes::new(receiver, connection.inbound());
         Ok((connection, pushes))
@@ -165,6 +167,7 @@ impl ConnectTarget {
         &'a self,
         protocol: ProtocolVersion,
         content: Content,
+        evidence: Evidence,
         open: impl Fn(Dialer<'a>) -> F,
     ) -> Result<T, Failure>
     where
@@ -183,7 +186,8 @@ impl ConnectTarget {
             Err(error) => error,
         };
         let may_be_set_info = sets_info && !self.has_replied();
-        if !may_be_set_info || !is_closed_by_command(&error, &inbound) || inbound.last_error().is_some() {
+        let is_closed = is_closed_by_command(&error, &inbound) && inbound.last_error().is_none();
+        if !may_be_set_info || !is_closed || !evidence.may_repeat() {
             return Err(self.connect_failure(error, &inbound));
         }
         // Once the server replies to another command, `CLIENT SETINFO` is known to be the reason.

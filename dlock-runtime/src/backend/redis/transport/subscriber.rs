@@ -6,6 +6,7 @@ use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
 use redis::{Msg, ProtocolVersion, Value};
 
+use crate::backend::redis::transport::command_fallbacks::Evidence;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::redis::transport::inbound::{Content, Inbound};
 use crate::backend::redis::transport::keepalive::{Keepalive, PONG_TIMEOUT};
@@ -66,11 +67,12 @@ impl ConnectTarget {
     pub(crate) async fn try_subscribe(&self, channels: &[String]) -> Result<Subscriber, Failure> {
         let last_inbound = Mutex::new(None);
         let opened = async {
-            let opened = self.open_with(ProtocolVersion::RESP2, Content::Messages, |dialer| {
-                let inbound = Arc::clone(&dialer.inbound);
-                *lock(&last_inbound) = Some(Arc::clone(&inbound));
-                async move { Ok((stream::pubsub(&dialer).await?, inbound)) }
-            });
+            let opened =
+                self.open_with(ProtocolVersion::RESP2, Content::Messages, Evidence::None, |dialer| {
+                    let inbound = Arc::clone(&dialer.inbound);
+                    *lock(&last_inbound) = Some(Arc::clone(&inbound));
+                    async move { Ok((stream::pubsub(&dialer).await?, inbound)) }
+                });
             let (mut pubsub, inbound) = opened.await?;
             let refused = match pubsub.subscribe(channels).await {
                 Err(error) if error.code().is_none() => {
