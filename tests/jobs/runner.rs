@@ -1,7 +1,7 @@
 //! The runner: missed ticks, panics, and its end.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use dlock_runtime::scheduled::{CatchUp, FailedRun, Jobs, Overlap, RunOutcome, Schedule, Tick};
 use dlock_runtime::{Error, LockManager};
@@ -46,6 +46,23 @@ async fn missed_ticks_run_as_the_schedule_says() {
         let status = manager.job("report").status().await.expect("a store").expect("it is known");
         assert_eq!(status.missed, missed, "{catch_up:?}");
     }
+}
+
+/// The ticks of a schedule are awaited from the next millisecond on, so the start runs this one.
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_starts_in_the_millisecond_of_a_tick_runs_it() {
+    let ten = Duration::from_secs(10);
+    let manager = in_memory().await;
+    until_next(ten).await; // so that the first run is not early
+    let schedule = every(ten).catch_up(CatchUp::Latest);
+    let last = run(&manager, "report", &schedule).await.expect("it runs").slot();
+    let started = manager.job("report").last_run().await.expect("a store").expect("it ran").started;
+    let since_tick = started.duration_since(UNIX_EPOCH + Duration::from_millis(last)).expect("it was due");
+    tokio::time::sleep(ten - since_tick).await;
+
+    let ticks = ticks_of(&manager, schedule, SECOND).await;
+
+    assert_eq!(ticks.iter().map(Tick::slot).collect::<Vec<_>>(), [last + 10_000]);
 }
 
 #[tokio::test(start_paused = true)]
