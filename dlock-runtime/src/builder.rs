@@ -112,8 +112,9 @@ impl Builder {
 
     /// Sets the time limit for opening one connection. Default: 2 s. From 10 ms to 60 s.
     ///
-    /// An attempt to connect ends within twice this time and the replies on its last connection: it
-    /// opens another connection if the server closes the first one on a command that it may lack.
+    /// If the server closes the connection on a command that locks can do without, the attempt to
+    /// connect opens another one without this command, unless this time has passed since the
+    /// attempt began.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.with("connect_timeout", timeout, move |settings| settings.connect_timeout = timeout)
     }

@@ -227,12 +227,13 @@ mod tests {
         let mut waiting = Box::pin(lock.acquire());
         assert!(waiting.as_mut().now_or_never().is_none());
         let (engine, of_held) = (locks.engine(), held.held().expect("there is a hold").root());
+        let elections = locks.elections();
         let (locked, is_locked) = mpsc::channel();
         let (ends, has_ended) = mpsc::channel::<()>();
 
         let is_late = std::thread::scope(|scope| {
             let other_thread = scope.spawn(move || {
-                let _waits = lock_all(engine);
+                let _waits = (lock_all(engine), elections.lock_all());
                 of_held.poll_state(None, |_| {
                     locked.send(()).expect("the test listens");
                     Some(has_ended.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout))

@@ -388,6 +388,9 @@ impl LockManager {
     /// are released or the process ends. Call it again to finish.
     #[doc(alias = "close")]
     pub async fn shutdown(&self, deadline: Duration) {
+        if self.engine().is_forked() {
+            return; // before any mutex
+        }
         self.shared.elections.close();
         self.shared.engine.shutdown(deadline).await;
         self.shared.overrides.take_unused().for_each(telemetry::override_unused);

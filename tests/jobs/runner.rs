@@ -58,7 +58,7 @@ async fn a_runner_that_starts_in_the_millisecond_of_a_tick_runs_it() {
     let last = run(&manager, "report", &schedule).await.expect("it runs").slot();
     let started = manager.job("report").last_run().await.expect("a store").expect("it ran").started;
     let since_tick = started.duration_since(UNIX_EPOCH + Duration::from_millis(last)).expect("it was due");
-    tokio::time::sleep(ten - since_tick).await;
+    tokio::time::sleep(ten.saturating_sub(since_tick)).await;
 
     let ticks = ticks_of(&manager, schedule, SECOND).await;
 

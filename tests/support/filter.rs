@@ -135,7 +135,10 @@ fn carry_requests(
                 continue;
             }
             Some((_, Lack::Closes)) => return Ok(()),
-            Some((_, Lack::ClosesAfter(delay))) => return Ok(std::thread::sleep(*delay)),
+            Some((_, Lack::ClosesAfter(delay))) => {
+                std::thread::sleep(*delay);
+                return Ok(());
+            }
             Some((_, Lack::Unknown)) => format!("ERR unknown command '{first}', with args beginning with: "),
             Some((command, Lack::Forbidden)) => {
                 let command = command.to_ascii_lowercase().replace(' ', "|");

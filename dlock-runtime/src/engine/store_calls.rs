@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::Notify;
 
+use crate::fork::ForkDetector;
 use crate::key::Name;
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::sync::lock;
@@ -109,10 +110,14 @@ impl CallFailure {
 #[derive(Debug)]
 pub(crate) struct ActiveCall {
     calls: Arc<StoreCalls>,
+    fork: ForkDetector,
 }
 
 impl Drop for ActiveCall {
     fn drop(&mut self) {
+        if self.fork.is_forked() {
+            return; // before any mutex: the call is that of the parent
+        }
         if self.calls.active.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.calls.drained.notify_waiters();
         }
@@ -160,7 +165,7 @@ impl StoreCalls {
     /// Counts an activity that a shutdown waits for, until the returned value is dropped.
     pub(super) fn active_call(self: &Arc<Self>) -> ActiveCall {
         self.active.fetch_add(1, Ordering::AcqRel);
-        ActiveCall { calls: Arc::clone(self) }
+        ActiveCall { calls: Arc::clone(self), fork: ForkDetector::new() }
     }
 
     /// Waits until there is no activity.
@@ -197,5 +202,16 @@ mod tests {
         drop(cleanups);
         assert!(calls.admit(MAX_BACKGROUND_BYTES / 2 + 1, true).is_none());
         assert!(calls.admit(MAX_BACKGROUND_BYTES / 2 + 1, false).is_some());
+    }
+
+    #[test]
+    fn a_forked_process_does_not_end_the_calls_of_its_parent() {
+        let calls = Arc::new(StoreCalls::default());
+        let (call, of_parent) = (calls.active_call(), calls.active_call());
+
+        of_parent.fork.simulate_fork();
+        drop((call, of_parent));
+
+        assert_eq!(calls.active.load(Ordering::Acquire), 1);
     }
 }

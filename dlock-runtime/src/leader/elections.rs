@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use crate::engine::Engine;
 use crate::engine::acquisition::AcquisitionRef;
+use crate::fork::ForkDetector;
 use crate::guard::FencingToken;
 use crate::key::{LockKey, Name};
 use crate::sync::lock;
@@ -52,6 +53,12 @@ impl Elections {
     pub(crate) fn close(&self) {
         self.is_closed.send_replace(true);
     }
+
+    /// Holds each lock of these elections, as another thread may at a `fork`.
+    #[cfg(test)]
+    pub(crate) fn lock_all(&self) -> impl Sized + '_ {
+        (lock(&self.named), self.is_closed.borrow())
+    }
 }
 
 impl Election {
@@ -64,7 +71,8 @@ impl Election {
     ) -> LocalTerm {
         let active = ActiveTerm { acquisition: lock.clone(), resigns: Arc::new(watch::Sender::new(false)) };
         self.term.send_replace(Some(active.clone()));
-        LocalTerm { election: Arc::clone(self), key: key.clone(), number, active }
+        let fork = ForkDetector::new();
+        LocalTerm { election: Arc::clone(self), key: key.clone(), number, active, fork }
     }
 
     pub(super) fn is_leading(&self, engine: &Engine) -> bool {
@@ -123,6 +131,7 @@ pub(super) struct LocalTerm {
     key: LockKey,
     number: FencingToken,
     active: ActiveTerm,
+    fork: ForkDetector,
 }
 
 impl LocalTerm {
@@ -142,8 +151,35 @@ impl LocalTerm {
 
 impl Drop for LocalTerm {
     fn drop(&mut self) {
+        if self.fork.is_forked() {
+            return; // before any mutex: the term is that of the parent
+        }
         // Another call of `lead` may have begun a term since this one was lost.
         self.election.term.send_if_modified(|term| term.take_if(|term| term.is(&self.active)).is_some());
         telemetry::term_ended(&self.key, self.number.get());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use crate::LockManager;
+
+    #[test]
+    fn a_forked_process_does_not_end_the_term_of_its_parent() {
+        let connecting = LockManager::connect("memory://").now_or_never();
+        let locks = connecting.expect("it does not wait").expect("it needs no server");
+        let acquiring = locks.lock("indexer").acquire().now_or_never();
+        let guard = acquiring.expect("it does not wait").expect("it is free");
+        let hold = guard.held().expect("there is a hold");
+        let number = guard.fencing_token().now_or_never().expect("it does not wait").expect("it is held");
+        let election = locks.elections().of(guard.key());
+        let leading = election.lead(guard.key(), hold.acquired(), number);
+
+        leading.fork.simulate_fork();
+        drop(leading);
+
+        assert!(election.term.borrow().is_some());
     }
 }

@@ -75,7 +75,9 @@ impl Term {
     /// If the future is dropped before it is polled, nothing happens. After that, the term ends at
     /// the next await of the body.
     pub async fn resign(&self) {
-        self.active.request_resignation();
+        if !self.engine.is_forked() {
+            self.active.request_resignation();
+        }
         std::future::pending::<()>().await;
     }
 }

@@ -121,14 +121,16 @@ impl Node {
         target: Arc<ConnectTarget>,
         unproven_before: u32,
     ) -> Result<NodeConnection, Failure> {
+        let attempt = target.attempt();
         let commands = async {
-            let mut opened = target.connect(self.encoding().scripts(), &self.shared.runtimes).await?;
+            let mut opened =
+                target.connect(self.encoding().scripts(), &self.shared.runtimes, attempt).await?;
             self.discovery.check(&target, &mut opened.timed).await?;
             Ok(opened)
         };
         let channels = self.shared.namespaces.own().channels(self.process, &target.owner);
         let (commands, acks, subscriber) =
-            tokio::join!(commands, target.connect_for_acks(), target.try_subscribe(&channels));
+            tokio::join!(commands, target.connect_for_acks(attempt), target.try_subscribe(&channels));
         let (commands, acks) = (commands?, acks?);
         if let Err(failure) = &subscriber {
             self.report_no_subscription(self.shared.namespaces.own().name(), failure);

@@ -54,7 +54,7 @@ impl<'a> ProbeSession<'a> {
         route: &'a ConnectTarget,
         timeout: ProbeTimeout,
     ) -> Read<Self> {
-        let connection = timeout.wait(route.open()).await?;
+        let connection = timeout.wait(route.open(route.attempt())).await?;
         connection.inbound().allow_descriptions(DESCRIPTIONS);
         Ok(Self { route, connection, timeout })
     }

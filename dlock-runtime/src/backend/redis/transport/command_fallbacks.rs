@@ -12,10 +12,8 @@
 //! looks the same, so a closed connection is evidence only if the server replies to another command
 //! afterwards, or closes the connection twice in a row.
 //!
-//! If the server closes the connection, the attempt to connect opens another one without the
-//! command, unless `connect_timeout` has passed since its start. So an attempt ends within twice
-//! `connect_timeout` and the replies on the last connection. The next attempt leaves out each
-//! command that the failed attempts before it had no time to leave out.
+//! An attempt to connect opens another connection without the command only until `connect_timeout`
+//! has passed since the [`ConnectAttempt`] began. So its last connection begins in that time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,14 +39,10 @@ pub(super) struct CommandFallbacks {
     lacks_client_setname: AtomicBool,
     /// Whether the server closed the previous connection on `CLIENT SETNAME`.
     closed_on_client_setname: AtomicBool,
-    /// Whether the next attempt leaves out `CLIENT SETNAME`, since the last one had no time to.
-    skips_client_setname: AtomicBool,
     /// Whether the server has no `SCRIPT LOAD`.
     lacks_script_load: AtomicBool,
     /// Whether the server closed the previous connection on `SCRIPT LOAD`.
     closed_on_script_load: AtomicBool,
-    /// Whether the next attempt leaves out `SCRIPT LOAD`, since the last one had no time to.
-    skips_script_load: AtomicBool,
     /// Whether the server has no `EVALSHA`.
     lacks_evalsha: AtomicBool,
 }
@@ -58,79 +52,65 @@ impl CommandFallbacks {
     pub(super) fn can_set_info(&self) -> bool {
         !self.lacks_client_setinfo.load(Ordering::Relaxed)
     }
+}
 
-    /// Notes that an attempt has succeeded: the next one sends every command.
-    fn on_connected(&self) {
-        self.skips_client_setname.store(false, Ordering::Relaxed);
-        self.skips_script_load.store(false, Ordering::Relaxed);
+/// One attempt to connect, which may open several connections one after the other.
+#[derive(Clone, Copy)]
+pub(crate) struct ConnectAttempt {
+    repeats_until: BootInstant,
+}
+
+impl ConnectAttempt {
+    /// Returns `true` if the attempt has time for another connection.
+    pub(super) fn may_repeat(self) -> bool {
+        boot_time() < self.repeats_until
     }
 }
 
 /// Whether a connection that the server closes at once is evidence that it lacks a command.
 ///
 /// Connections that are opened side by side fail together, so only those for commands count.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(super) enum Evidence {
-    /// It is. The attempt opens another connection only before `repeats_until`.
-    Counts { repeats_until: BootInstant },
-    /// It is not. The attempt always opens another connection.
+    Counts,
     None,
 }
 
-impl Evidence {
-    fn counts(self) -> bool {
-        matches!(self, Self::Counts { .. })
-    }
-
-    pub(super) fn may_repeat(self) -> bool {
-        match self {
-            Self::Counts { repeats_until } => boot_time() < repeats_until,
-            Self::None => true,
-        }
-    }
-}
-
 impl ConnectTarget {
+    /// Begins an attempt to connect.
+    pub(crate) fn attempt(&self) -> ConnectAttempt {
+        ConnectAttempt { repeats_until: boot_time().plus(self.connect_timeout) }
+    }
+
     /// Opens a connection for commands, and loads `scripts`.
     pub(crate) async fn connect(
         &self,
         scripts: &[&str],
         runtimes: &Arc<Runtimes>,
+        attempt: ConnectAttempt,
     ) -> Result<NewConnection, Failure> {
-        let evidence = Evidence::Counts { repeats_until: boot_time().plus(self.connect_timeout) };
-        let opened = if self.fallbacks.lacks_script_load.load(Ordering::Relaxed) {
-            self.connect_without_loading(runtimes, evidence).await
-        } else if self.fallbacks.skips_script_load.load(Ordering::Relaxed) {
-            self.connect_after_close(runtimes, evidence).await
-        } else {
-            self.connect_and_load(scripts, runtimes, evidence).await
-        };
-        if opened.is_ok() {
-            self.fallbacks.on_connected();
+        if self.fallbacks.lacks_script_load.load(Ordering::Relaxed) {
+            return self.connect_without_loading(runtimes, attempt).await;
         }
-        opened
-    }
-
-    async fn connect_and_load(
-        &self,
-        scripts: &[&str],
-        runtimes: &Arc<Runtimes>,
-        evidence: Evidence,
-    ) -> Result<NewConnection, Failure> {
         let sets_info = self.fallbacks.can_set_info();
-        let open = || self.open_for_commands(runtimes, evidence);
+        let open = || self.open_for_commands(runtimes, attempt);
         let named = |(untimed, _): &(_, _)| self.timed(untimed);
-        let ((untimed, driver), replies) = self.begin(open, named, load(scripts), evidence).await?;
+        let ((untimed, driver), replies) =
+            self.begin(open, named, load(scripts), attempt, Evidence::Counts).await?;
         let mut timed = self.timed(&untimed);
         let replies = match replies {
             Ok(replies) => replies,
             Err(error) if is_closed_by_command(&error, timed.inbound()) => {
-                if !evidence.may_repeat() {
-                    self.fallbacks.skips_script_load.store(true, Ordering::Relaxed);
-                    return Err(self.no_time_without("SCRIPT LOAD", error));
+                if !attempt.may_repeat() {
+                    let failure = self.connect_failure(error, timed.inbound());
+                    return Err(self.no_time_without("SCRIPT LOAD", &failure));
                 }
                 drop((timed, untimed, driver));
-                return self.connect_after_close(runtimes, evidence).await;
+                let opened = self.connect_without_loading(runtimes, attempt).await?;
+                if self.fallbacks.closed_on_script_load.swap(true, Ordering::Relaxed) {
+                    self.mark_lacking(&self.fallbacks.lacks_script_load, "SCRIPT LOAD", CLOSED);
+                }
+                return Ok(opened);
             }
             Err(error) => return Err(self.connect_failure(error, timed.inbound())),
         };
@@ -169,79 +149,65 @@ impl ConnectTarget {
         open: impl Fn() -> F,
         timed: impl Fn(&T) -> Connection,
         commands: Pipeline,
+        attempt: ConnectAttempt,
         evidence: Evidence,
     ) -> Result<(T, Result<Vec<Value>, RedisError>), Failure>
     where
         F: Future<Output = Result<T, Failure>>,
     {
-        let fallbacks = &self.fallbacks;
-        if fallbacks.lacks_client_setname.load(Ordering::Relaxed) {
-            let opened = open().await?;
-            let replies = timed(&opened).send_packed_commands(&commands, 0, commands.len()).await;
+        let opened = open().await?;
+        let count = commands.len();
+        if self.fallbacks.lacks_client_setname.load(Ordering::Relaxed) {
+            let replies = timed(&opened).send_packed_commands(&commands, 0, count).await;
             return Ok((opened, replies));
         }
-        if !(evidence.counts() && fallbacks.skips_client_setname.load(Ordering::Relaxed)) {
-            let opened = open().await?;
-            let mut named = commands.clone();
-            named.cmd("CLIENT").arg("SETNAME").arg(&*self.owner);
-            let mut connection = timed(&opened);
-            match connection.send_packed_commands(&named, 0, named.len()).await {
-                Ok(mut replies) => {
-                    if evidence.counts() {
-                        fallbacks.closed_on_client_setname.store(false, Ordering::Relaxed);
-                    }
-                    if let Some(refusal @ Value::ServerError(_)) = replies.pop()
-                        && !error_kind::is_out_of_service(&refusal)
-                    {
-                        let reason = self.error_text(&refusal);
-                        self.mark_lacking(&fallbacks.lacks_client_setname, "CLIENT SETNAME", &reason);
-                    }
-                    return Ok((opened, Ok(replies)));
+        let mut named = commands.clone();
+        named.cmd("CLIENT").arg("SETNAME").arg(&*self.owner);
+        let mut connection = timed(&opened);
+        match connection.send_packed_commands(&named, 0, count + 1).await {
+            Ok(mut replies) => {
+                if evidence == Evidence::Counts {
+                    self.fallbacks.closed_on_client_setname.store(false, Ordering::Relaxed);
                 }
-                Err(error) if !is_closed_by_command(&error, connection.inbound()) => {
-                    return Ok((opened, Err(error)));
+                if let Some(refusal @ Value::ServerError(_)) = replies.pop()
+                    && !error_kind::is_out_of_service(&refusal)
+                {
+                    let reason = self.error_text(&refusal);
+                    self.mark_lacking(&self.fallbacks.lacks_client_setname, "CLIENT SETNAME", &reason);
                 }
-                Err(error) if !evidence.may_repeat() => {
-                    fallbacks.skips_client_setname.store(true, Ordering::Relaxed);
-                    return Err(self.no_time_without("CLIENT SETNAME", error));
-                }
-                Err(_) => {}
+                return Ok((opened, Ok(replies)));
             }
+            Err(error) if !is_closed_by_command(&error, connection.inbound()) => {
+                return Ok((opened, Err(error)));
+            }
+            Err(error) if !attempt.may_repeat() => {
+                let failure = self.connect_failure(error, connection.inbound());
+                return Err(self.no_time_without("CLIENT SETNAME", &failure));
+            }
+            Err(_) => drop((connection, opened)),
         }
         let opened = open().await?;
-        let replies = timed(&opened).send_packed_commands(&commands, 0, commands.len()).await;
+        let replies = timed(&opened).send_packed_commands(&commands, 0, count).await;
         if replies.is_ok()
-            && evidence.counts()
-            && fallbacks.closed_on_client_setname.swap(true, Ordering::Relaxed)
+            && evidence == Evidence::Counts
+            && self.fallbacks.closed_on_client_setname.swap(true, Ordering::Relaxed)
         {
-            self.mark_lacking(&fallbacks.lacks_client_setname, "CLIENT SETNAME", CLOSED);
+            self.mark_lacking(&self.fallbacks.lacks_client_setname, "CLIENT SETNAME", CLOSED);
         }
         Ok((opened, replies))
-    }
-
-    /// Opens a connection for commands to a server that has closed one on `SCRIPT LOAD`.
-    async fn connect_after_close(
-        &self,
-        runtimes: &Arc<Runtimes>,
-        evidence: Evidence,
-    ) -> Result<NewConnection, Failure> {
-        let opened = self.connect_without_loading(runtimes, evidence).await?;
-        if self.fallbacks.closed_on_script_load.swap(true, Ordering::Relaxed) {
-            self.mark_lacking(&self.fallbacks.lacks_script_load, "SCRIPT LOAD", CLOSED);
-        }
-        Ok(opened)
     }
 
     /// Opens a connection for commands to a server that has no `SCRIPT LOAD`.
     async fn connect_without_loading(
         &self,
         runtimes: &Arc<Runtimes>,
-        evidence: Evidence,
+        attempt: ConnectAttempt,
     ) -> Result<NewConnection, Failure> {
         let sets_info = self.fallbacks.can_set_info();
-        let open = || self.open_for_commands(runtimes, evidence);
+        let open = || self.open_for_commands(runtimes, attempt);
         let named = |(untimed, _): &(_, _)| self.timed(untimed);
-        let ((untimed, driver), replies) = self.begin(open, named, self.eval(), evidence).await?;
+        let ((untimed, driver), replies) =
+            self.begin(open, named, self.eval(), attempt, Evidence::Counts).await?;
         let mut timed = self.timed(&untimed);
         self.check_eval(&mut timed, replies).await?;
         self.on_first_reply(sets_info);
@@ -298,7 +264,10 @@ impl ConnectTarget {
     }
 
     /// Opens a connection that replicas acknowledge writes on; `None` if `replica_acks` is 0.
-    pub(crate) async fn connect_for_acks(&self) -> Result<Option<Connection>, Failure> {
+    pub(crate) async fn connect_for_acks(
+        &self,
+        attempt: ConnectAttempt,
+    ) -> Result<Option<Connection>, Failure> {
         if self.replica_acks == 0 {
             return Ok(None);
         }
@@ -307,7 +276,7 @@ impl ConnectTarget {
         let mut wait = Pipeline::with_capacity(2);
         wait.cmd("WAIT").arg(0).arg(1);
         let (connection, replies) =
-            self.begin(|| self.open(), Connection::clone, wait, Evidence::None).await?;
+            self.begin(|| self.open(attempt), Connection::clone, wait, attempt, Evidence::None).await?;
         let failed = |error| {
             if !is_closed_by_command(&error, connection.inbound()) {
                 return self.connect_failure(error, connection.inbound());

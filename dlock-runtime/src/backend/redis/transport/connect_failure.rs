@@ -33,16 +33,16 @@ impl ConnectTarget {
         Failure { reason: reason.into(), ..failure }
     }
 
-    /// Returns the failure of an attempt that had no time for a connection without `command`, on
-    /// which the server may have closed the last one.
-    pub(super) fn no_time_without(&self, command: &str, error: RedisError) -> Failure {
-        let failure = self.closed_on(command, error);
+    /// Returns the failure of an attempt that has no time to try again without `command`, which may
+    /// be the reason for `failure`.
+    pub(super) fn no_time_without(&self, command: &str, failure: &Failure) -> Failure {
         let reason = format!(
-            "{} after more than {} ms (`connect_timeout`), too late to try again without it: raise `connect_timeout`",
+            "{}, perhaps because of `{command}`: raise `connect_timeout`, since the attempt has taken more than \
+             {} ms, and cannot open another connection without this command",
             failure.reason,
             self.connect_timeout.as_millis()
         );
-        Failure { reason: reason.into(), ..failure }
+        Failure::new(failure.kind, reason)
     }
 
     /// Returns the failure of a reply that is late.

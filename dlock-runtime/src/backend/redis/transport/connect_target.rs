@@ -9,7 +9,9 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use crate::backend::redis::runtimes::Runtimes;
 use crate::backend::redis::transport::address::Address;
-use crate::backend::redis::transport::command_fallbacks::{CommandFallbacks, Evidence, is_closed_by_command};
+use crate::backend::redis::transport::command_fallbacks::{
+    CommandFallbacks, ConnectAttempt, Evidence, is_closed_by_command,
+};
 use crate::backend::redis::transport::connection::Connection;
 use crate::backend::redis::transport::inbound::{Content, Inbound, Pushes};
 use crate::backend::redis::transport::inline_io::InlineDriver;
@@ -81,7 +83,7 @@ impl ConnectTarget {
     /// Opens a connection, sends `command`, and returns the reply, which may be an error of the
     /// server.
     pub(crate) async fn query(&self, command: &Cmd) -> Result<Value, Failure> {
-        let mut connection = self.open().await?;
+        let mut connection = self.open(self.attempt()).await?;
         connection.inbound().allow_descriptions(1);
         let reply = connection.send_packed_command(command).await;
         reply.map_err(|error| self.connection_failure(error, connection.inbound()))
@@ -89,16 +91,16 @@ impl ConnectTarget {
 
     /// Opens a connection, sends `commands`, and returns their replies.
     pub(crate) async fn query_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
-        let mut connection = self.open().await?;
+        let mut connection = self.open(self.attempt()).await?;
         connection.inbound().allow_descriptions(1);
         let replies = connection.send_packed_commands(commands, 0, commands.len()).await;
         replies.map_err(|error| self.connection_failure(error, connection.inbound()))
     }
 
     /// Opens a connection whose replies time out.
-    pub(crate) async fn open(&self) -> Result<Connection, Failure> {
+    pub(crate) async fn open(&self, attempt: ConnectAttempt) -> Result<Connection, Failure> {
         let (config, timeout) = (&self.timeouts(), self.connect_timeout);
-        self.open_with(ProtocolVersion::RESP2, Content::Replies, Evidence::None, |dialer| async move {
+        self.open_with(ProtocolVersion::RESP2, Content::Replies, attempt, |dialer| async move {
             stream::multiplexed(&dialer, config, timeout).await
         })
         .await
@@ -108,11 +110,11 @@ impl ConnectTarget {
     pub(super) async fn open_for_commands(
         &self,
         runtimes: &Arc<Runtimes>,
-        evidence: Evidence,
+        attempt: ConnectAttempt,
     ) -> Result<(Connection, InlineDriver), Failure> {
         let config = self.timeouts().set_response_timeout(None);
         let (config, timeout) = (&config, self.connect_timeout);
-        self.open_with(ProtocolVersion::RESP2, Content::Replies, evidence, |dialer| async move {
+        self.open_with(ProtocolVersion::RESP2, Content::Replies, attempt, |dialer| async move {
             stream::inline(&dialer, config, timeout, runtimes).await
         })
         .await
@@ -124,9 +126,11 @@ impl ConnectTarget {
         let config = self.timeouts().set_response_timeout(None);
         let mut tracking = Pipeline::with_capacity(2);
         tracking.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
-        let open = || self.open_for_pushes(config.clone());
+        let attempt = self.attempt();
+        let open = || self.open_for_pushes(config.clone(), attempt);
+        let named = |(connection, _): &(_, _)| self.timed(connection);
         let ((connection, pushes), replies) =
-            self.begin(open, |(connection, _)| self.timed(connection), tracking, Evidence::None).await?;
+            self.begin(open, named, tracking, attempt, Evidence::None).await?;
         let mut replies = replies.map_err(|error| self.connection_failure(error, connection.inbound()))?;
         match replies.pop() {
             Some(Value::ServerError(error)) => Err(self.failure(error.into())),
@@ -136,17 +140,20 @@ impl ConnectTarget {
 
     /// Opens a connection for sharded pub/sub.
     pub(crate) async fn open_for_shards(&self) -> Result<ShardSubscriber, Failure> {
-        let (connection, pushes) = self.open_for_pushes(self.timeouts()).await?;
+        let (connection, pushes) = self.open_for_pushes(self.timeouts(), self.attempt()).await?;
         Ok(ShardSubscriber::new(connection, pushes))
     }
 
-    async fn open_for_pushes(&self, config: AsyncConnectionConfig) -> Result<(Connection, Pushes), Failure> {
+    async fn open_for_pushes(
+        &self,
+        config: AsyncConnectionConfig,
+        attempt: ConnectAttempt,
+    ) -> Result<(Connection, Pushes), Failure> {
         let (sender, receiver) = unbounded_channel();
         let (config, timeout) = (&config.set_push_sender(sender), self.connect_timeout);
-        let opened =
-            self.open_with(ProtocolVersion::RESP3, Content::Pushes, Evidence::None, |dialer| async move {
-                stream::multiplexed(&dialer, config, timeout).await
-            });
+        let opened = self.open_with(ProtocolVersion::RESP3, Content::Pushes, attempt, |dialer| async move {
+            stream::multiplexed(&dialer, config, timeout).await
+        });
         let connection = opened.await?;
         let pushes = Pushes::new(receiver, connection.inbound());
         Ok((connection, pushes))
@@ -167,7 +174,7 @@ impl ConnectTarget {
         &'a self,
         protocol: ProtocolVersion,
         content: Content,
-        evidence: Evidence,
+        attempt: ConnectAttempt,
         open: impl Fn(Dialer<'a>) -> F,
     ) -> Result<T, Failure>
     where
@@ -186,9 +193,11 @@ impl ConnectTarget {
             Err(error) => error,
         };
         let may_be_set_info = sets_info && !self.has_replied();
-        let is_closed = is_closed_by_command(&error, &inbound) && inbound.last_error().is_none();
-        if !may_be_set_info || !is_closed || !evidence.may_repeat() {
+        if !may_be_set_info || !is_closed_by_command(&error, &inbound) || inbound.last_error().is_some() {
             return Err(self.connect_failure(error, &inbound));
+        }
+        if !attempt.may_repeat() {
+            return Err(self.no_time_without("CLIENT SETINFO", &self.connect_failure(error, &inbound)));
         }
         // Once the server replies to another command, `CLIENT SETINFO` is known to be the reason.
         let dialer = self.dialer(protocol, content, false).await?;

@@ -6,7 +6,6 @@ use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
 use redis::{Msg, ProtocolVersion, Value};
 
-use crate::backend::redis::transport::command_fallbacks::Evidence;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::redis::transport::inbound::{Content, Inbound};
 use crate::backend::redis::transport::keepalive::{Keepalive, PONG_TIMEOUT};
@@ -68,7 +67,7 @@ impl ConnectTarget {
         let last_inbound = Mutex::new(None);
         let opened = async {
             let opened =
-                self.open_with(ProtocolVersion::RESP2, Content::Messages, Evidence::None, |dialer| {
+                self.open_with(ProtocolVersion::RESP2, Content::Messages, self.attempt(), |dialer| {
                     let inbound = Arc::clone(&dialer.inbound);
                     *lock(&last_inbound) = Some(Arc::clone(&inbound));
                     async move { Ok((stream::pubsub(&dialer).await?, inbound)) }
