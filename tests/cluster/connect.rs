@@ -171,6 +171,25 @@ async fn hold_survives_the_move_of_its_slot_to_an_unused_master() {
     assert!(released.is_ok(), "{released:?}");
 }
 
+/// A master accepts connections and does not reply, so connecting takes longer than a call waits.
+#[tokio::test]
+async fn a_call_that_waits_for_the_first_connection_to_a_master_says_so() {
+    let fleet = ClusterFleet::start();
+    let key = fleet.key_in(1, "order");
+    let manager = connect(&fleet.url_with("?connect_timeout=20s")).await.expect("it is up");
+    fleet.server(fleet.masters()[1]).pause();
+
+    let refused = within(SOON, "the call", manager.lock(key).acquire()).await;
+
+    fleet.server(fleet.masters()[1]).resume();
+    match refused {
+        Err(Error::Unavailable { reason, .. }) => {
+            assert!(reason.contains("was not established after"), "{reason}")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[tokio::test]
 async fn a_master_that_is_away_is_unavailable_for_its_keys_alone() {
     let mut fleet = ClusterFleet::start();

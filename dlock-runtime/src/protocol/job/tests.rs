@@ -312,6 +312,23 @@ fn a_run_that_did_not_start_is_given_back() {
 }
 
 #[test]
+fn reset_keeps_what_operators_see() {
+    let mut record = JobRecord::default();
+    record.register(1_000, "every 10000 ms");
+    started(record.begin(10_000, &tick(1, 10_000)));
+    ended(&mut record, 10_001, 1, RunResult::Succeeded);
+    record.is_paused = true;
+    let before = record.clone();
+
+    record.reset(11_000);
+
+    assert_eq!((record.known, record.counted, record.decided()), (Some(11_000), 11_000, 11_000));
+    assert!(record.is_paused && record.counters.runs == 1 && record.history.len() == 1, "{record:?}");
+    assert_eq!((record.counters, record.fence), (before.counters, before.fence));
+    assert_eq!((&record.history, &record.succeeded), (&before.history, &before.succeeded));
+}
+
+#[test]
 fn reset_keeps_a_slot_that_started_early() {
     let mut record = JobRecord::default();
     started(record.begin(15_500, &tick(1, 20_000)));

@@ -98,6 +98,19 @@ fn too_few_replies_are_a_failure_and_not_contention() {
     assert_eq!((decided_after, follows), (2, vec![(1, FollowUp::Orphan), (2, FollowUp::Withdraw)]));
 }
 
+/// The caller tries once more if a connection was lost.
+#[test]
+fn failure_of_a_majority_says_whether_a_connection_was_lost() {
+    let lost = || Reply::Unknown(failed(FailureKind::Passing).with_connection_lost());
+    for (votes, is_lost) in
+        [([Reply::Owner, unknown(), unknown()], false), ([Reply::Owner, unknown(), lost()], true)]
+    {
+        let (outcome, ..) = vote_all(ACQUIRE, &votes);
+        let Some(Reply::Refused(failure)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(failure.connection_lost, is_lost);
+    }
+}
+
 #[test]
 fn a_lasting_failure_needs_enough_servers_to_block_a_majority() {
     let lasting = refused(FailureKind::Lasting);
