@@ -270,3 +270,43 @@ impl<'a> Releasing<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// Counts how often a task is woken.
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_call_is_not_woken_by_its_own_release() {
+        let connecting = LockManager::connect("memory://").now_or_never();
+        let locks = connecting.expect("it does not wait").expect("it needs no server");
+        let lock = locks.lock("order:7");
+        let (end, ended) = oneshot::channel::<()>();
+        let mut call = pin!(lock.run(async move |_| ended.await.is_err()));
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut cx = Context::from_waker(&waker);
+        assert!(call.as_mut().poll(&mut cx).is_pending());
+
+        drop(end);
+        let ran = call.as_mut().poll(&mut cx);
+
+        assert!(matches!(ran, Poll::Ready(Ok(true))), "{ran:?}");
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1, "its body woke it");
+    }
+}

@@ -6,7 +6,7 @@ use dlock_runtime::Error;
 use dlock_runtime::scheduled::{CatchUp, Jobs, Schedule};
 use dlock_tests::QuorumFleet;
 
-use super::{SECOND, every, in_memory};
+use super::{SECOND, every, in_memory, run};
 
 /// Returns the text of the error of a call with this schedule.
 async fn refusal(schedule: Schedule) -> String {
@@ -35,6 +35,8 @@ async fn invalid_schedules_are_configuration_errors() {
     let reaches_the_next = refusal(every(SECOND * 60).min_hold(SECOND * 51)).await;
     assert!(reaches_the_next.contains("use at most 50s"), "{reaches_the_next}");
     assert!(refusal(every(SECOND).min_hold(SECOND * 400 * 86_400)).await.contains("365 days"));
+    let longest = every(SECOND * 366 * 86_400).min_hold(SECOND * 365 * 86_400);
+    assert!(run(&in_memory().await, "report", &longest).await.is_some());
     assert!(refusal(every(SECOND).spread(SECOND)).await.contains("half of the period"));
     assert!(refusal(every(SECOND).lease(Duration::from_millis(99))).await.contains("lease"));
     assert!(refusal(every(SECOND).max_hold(Duration::from_millis(99))).await.contains("max_hold"));

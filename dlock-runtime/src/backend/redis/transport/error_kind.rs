@@ -102,6 +102,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_missing_permission_or_command_is_enough_to_forbid() {
+        for (line, is_it) in [
+            ("NOPERM not for this user", true),
+            ("ERR unknown command 'EVAL', with args beginning with: 'a'", true),
+            ("ERR This instance has no permission for it", true),
+            ("ERR wrong number of arguments for 'eval' command", false),
+        ] {
+            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+
+            assert_eq!(value.as_ref().map(is_forbidden), Ok(is_it), "{line}");
+        }
+    }
+
+    #[test]
     fn only_a_server_that_names_evalsha_lacks_it() {
         for (line, lacks) in [
             ("ERR unknown command 'EVALSHA', with args beginning with: 'a'", true),

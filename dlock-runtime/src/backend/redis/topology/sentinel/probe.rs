@@ -103,3 +103,25 @@ fn field(reply: &Value, name: &str) -> Option<String> {
     let (_, value) = fields.find(|(key, _)| error_kind::text(key) == Some(name))?;
     error_kind::text(value).map(str::to_owned)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(fields: &[(&str, &str)]) -> Value {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        Value::Array(fields.iter().flat_map(|(name, value)| [text(name), text(value)]).collect())
+    }
+
+    #[test]
+    fn sentinels_and_replicas_are_read_from_fields() {
+        let master = fields(&[("name", "mymaster"), ("num-other-sentinels", "2"), ("quorum", "3")]);
+        let replica = fields(&[("ip", "10.0.0.7"), ("port", "6380")]);
+        let unknown = fields(&[("ip", "10.0.0.8")]);
+
+        assert_eq!((others(&master), others(&replica), others(&Value::Nil)), (Some(2), None, None));
+        let replicas = of_list(Value::Array(vec![replica, unknown]));
+        assert_eq!(replicas.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.7:6380"]);
+        assert!(of_list(Value::Nil).is_empty());
+    }
+}
