@@ -365,3 +365,18 @@ async fn the_late_end_of_a_lost_term_keeps_the_newer_one() {
 
     assert!(manager.leader("indexer").is_leader());
 }
+
+/// The lock has a holder without a number, like a leader that has not begun its term.
+#[tokio::test(start_paused = true)]
+async fn a_watch_waits_300_ms_for_a_term_to_begin() {
+    let manager = LockManager::connect("memory://").await.expect("no server is needed");
+    let _guard = manager.lock("leader:indexer").acquire().await.expect("it is free");
+    let begun = tokio::time::Instant::now();
+
+    let leader =
+        manager.leader("indexer").watch().next().await.expect("a store").expect("one holds the lock");
+
+    let waited = begun.elapsed();
+    assert_eq!((leader.manager.as_str(), leader.term), (&*manager.id(), None));
+    assert!(waited >= Duration::from_millis(300) && waited < Duration::from_millis(350), "{waited:?}");
+}
