@@ -7,20 +7,20 @@
 #   bash proof/mutants_sample.sh --list       prints the sample
 #   bash proof/mutants_sample.sh --report     prints the results so far
 #
-# DLOCK_MUTANTS_SEED selects another sample (default 20261127), and DLOCK_MUTANTS_COUNT a larger one
+# DLOCK_MUTANTS_SEED selects another sample (default 20261128), and DLOCK_MUTANTS_COUNT a larger one
 # (default 60, of which about 40 build). The sample has the mutants with the lowest SHA-256 of seed
 # and name, so it is reproducible. The unit tests of the package run first, then the suites that
 # cover the file. Most mutants are built together (`proof/mutants/switch.py`), the others one by
-# one. Each verdict is appended to DLOCK_MUTANTS_RESULTS (proof/mutants/sample_results.tsv) at once,
+# one. Each verdict is appended to DLOCK_MUTANTS_RESULTS (proof/mutants/sample_SEED.tsv) at once,
 # so a run can be stopped at any time and continued on another machine.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
 
-seed=${DLOCK_MUTANTS_SEED:-20261127}
+seed=${DLOCK_MUTANTS_SEED:-20261128}
 count=${DLOCK_MUTANTS_COUNT:-60}
 work=${DLOCK_MUTANTS_OUT:-$PWD/target/mutants}
-results=${DLOCK_MUTANTS_RESULTS:-$PWD/proof/mutants/sample_results.tsv}
+results=${DLOCK_MUTANTS_RESULTS:-$PWD/proof/mutants/sample_$seed.tsv}
 tree=$work/tree
 # The same for all builds, so that none is repeated.
 export CARGO_TARGET_DIR=$work/target CARGO_PROFILE_DEV_DEBUG=0 RUSTFLAGS="--cap-lints=allow"
