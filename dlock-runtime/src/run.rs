@@ -298,8 +298,8 @@ mod tests {
         let lock = locks.lock("order:7");
         let (end, ended) = oneshot::channel::<()>();
         let mut call = pin!(lock.run(async move |_| ended.await.is_err()));
-        let wakes = Arc::new(Wakes::default());
-        let waker = Waker::from(Arc::clone(&wakes));
+        let count = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&count));
         let mut cx = Context::from_waker(&waker);
         assert!(call.as_mut().poll(&mut cx).is_pending());
 
@@ -307,6 +307,6 @@ mod tests {
         let ran = call.as_mut().poll(&mut cx);
 
         assert!(matches!(ran, Poll::Ready(Ok(true))), "{ran:?}");
-        assert_eq!(wakes.0.load(Ordering::SeqCst), 1, "its body woke it");
+        assert_eq!(count.0.load(Ordering::SeqCst), 1, "its body woke it");
     }
 }

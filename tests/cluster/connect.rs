@@ -184,7 +184,7 @@ async fn a_call_that_waits_for_the_first_connection_to_a_master_says_so() {
     fleet.server(fleet.masters()[1]).resume();
     match refused {
         Err(Error::Unavailable { reason, .. }) => {
-            assert!(reason.contains("was not established after"), "{reason}")
+            assert!(reason.contains("was not established after"), "{reason}");
         }
         other => panic!("{other:?}"),
     }
