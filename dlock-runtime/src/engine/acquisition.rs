@@ -363,10 +363,15 @@ impl Wakers {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::atomic::AtomicUsize;
-    use std::task::Wake;
+    use std::task::{Context, Poll, Wake};
+
+    use futures_util::FutureExt;
+    use tokio::sync::oneshot;
 
     use super::*;
+    use crate::LockManager;
 
     /// Counts how often it is woken.
     #[derive(Default)]
@@ -502,5 +507,24 @@ mod tests {
     #[test]
     fn an_acquisition_stays_small() {
         assert!(size_of::<Acquisition>() <= 72, "{}", size_of::<Acquisition>());
+    }
+
+    #[test]
+    fn a_call_is_not_woken_by_its_own_release() {
+        let connecting = LockManager::connect("memory://").now_or_never();
+        let locks = connecting.expect("it does not wait").expect("it needs no server");
+        let lock = locks.lock("order:7");
+        let (end, ended) = oneshot::channel::<()>();
+        let mut call = pin!(lock.run(async move |_| ended.await.is_err()));
+        let counters = counters(1);
+        let waker = Waker::from(Arc::clone(&counters[0]));
+        let mut cx = Context::from_waker(&waker);
+        assert!(call.as_mut().poll(&mut cx).is_pending());
+
+        drop(end);
+        let ran = call.as_mut().poll(&mut cx);
+
+        assert!(matches!(ran, Poll::Ready(Ok(true))), "{ran:?}");
+        assert_eq!(woken(&counters), [1], "its body woke it");
     }
 }
