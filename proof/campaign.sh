@@ -186,8 +186,8 @@ write_down() {
     (IFS=$'\t' && echo "$(date -u +%F)	$commit	$sources	$layer	${done:-0}	${seeds:--}	${violations:-0}	$seconds	$(server)	$(machine)	$said") >>"$LEDGER"
 }
 
-# Prints the hash of the shipped code that a layer covers. Separate files of tests and simulations
-# are not part of it.
+# Prints the hash of the shipped code that a layer covers. Tests and simulations are not part of it,
+# neither separate files nor the module of tests at the end of a file.
 sources() {
     local rooms=(protocol)
     case $1 in
@@ -195,8 +195,13 @@ sources() {
         engine) rooms+=(engine) ;;
         *) rooms+=(backend) ;;
     esac
-    git ls-files -s "${rooms[@]/#/dlock-runtime/src/}" |
-        grep -vE '(simulation|exhaustive|interleavings|tests|scene|rig|hostile)(/|\.rs)' | git hash-object --stdin | cut -c 1-12
+    git ls-files "${rooms[@]/#/dlock-runtime/src/}" |
+        grep -vE '(simulation|exhaustive|interleavings|tests|scene|rig|hostile)(/|\.rs)' | xargs awk '
+            FNR == 1 { tests = 0; print FILENAME }
+            held != "" { if (/^mod tests \{$/) tests = 1; else print held; held = "" }
+            tests || /^$/ { next }
+            /^#\[cfg\(test\)\]$/ { held = $0; next }
+            { print }' | git hash-object --stdin | cut -c 1-12
 }
 
 server() {
