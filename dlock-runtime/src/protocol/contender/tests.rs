@@ -182,6 +182,33 @@ fn not_queued(head: QueueEntry<u32>, ttl: Option<Duration>) -> KeyState<u32> {
 }
 
 #[test]
+fn acquire_that_no_call_waits_for_serves_the_next_call() {
+    let (mut key_state, token) = trying();
+
+    let left = happen(&mut key_state, 1, |key_state, ctx| assert!(key_state.leave(&1, ctx)));
+    let joined = happen(&mut key_state, 2, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
+    let acquired = happen(&mut key_state, 3, |key_state, ctx| {
+        key_state.on_reply(token, ACQUIRE, at(0), Reply::Owner, ctx);
+    });
+
+    assert!(left.is_empty() && joined.is_empty(), "{left:?} {joined:?}");
+    assert!(
+        matches!(acquired[..], [Action::Grant { acquisition: 2, token: of, .. }] if of == token),
+        "{acquired:?}"
+    );
+}
+
+#[test]
+fn polling_ends_without_a_command() {
+    let mut key_state = not_queued(waiter(1, TERMS), Some(TERMS_LEASE));
+
+    let left = happen(&mut key_state, 3, |key_state, ctx| assert!(key_state.leave(&1, ctx)));
+
+    assert!(left.is_empty(), "the server knows no token: {left:?}");
+    assert!(key_state.is_idle());
+}
+
+#[test]
 fn failed_try_is_cleaned_up_if_it_may_have_run() {
     for (reply, may_have_run) in [(Reply::Refused(failure()), false), (Reply::Unknown(failure()), true)] {
         let (mut key_state, token) = trying_once(false);

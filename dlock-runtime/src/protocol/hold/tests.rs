@@ -590,6 +590,34 @@ fn confirming() -> (KeyState<u32>, Token, HoldTerms) {
     (key_state, held, terms)
 }
 
+/// Task 3 wants another lease than task 2, which leaves during its confirmation.
+#[test]
+fn a_second_confirmation_continues_the_budget() {
+    let (mut key_state, token, of_2) = confirming();
+    let of_3 = HoldTerms::of_lease(3 * TERMS.lease());
+    happen(&mut key_state, 110, |key_state, ctx| {
+        key_state.join(waiter(3, of_3), ctx);
+        key_state.join(waiter(4, of_3), ctx);
+        key_state.leave(&2, ctx);
+    });
+    for (ms, sent, terms) in [(120, 100, of_2), (130, 120, of_3)] {
+        let renew = Command::Renew { lease: terms.lease() };
+        happen(&mut key_state, ms, |key_state, ctx| {
+            key_state.on_reply(token, renew, at(sent), Reply::Owner, ctx);
+        });
+    }
+
+    let rules = ProtocolConfig { handoff_budget: Duration::from_secs(1), ..RULES };
+    let ended = happen_where(&mut true, &mut key_state, 1_050, |key_state, ctx| {
+        key_state.release(&3, &mut ctx.under(&rules));
+    });
+
+    assert!(
+        matches!(ended[..], [Action::Send { token: of, command: Command::Yield { .. } }] if of == token),
+        "task 1 acquired it more than 1 s ago: {ended:?}"
+    );
+}
+
 #[test]
 fn lock_lost_before_a_hand_off_is_contended_without_a_queue() {
     let (mut key_state, held, terms) = confirming();
