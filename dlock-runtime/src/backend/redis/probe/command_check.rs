@@ -244,3 +244,183 @@ const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 /// The time to live of the test key in milliseconds, in case it is not deleted.
 const LIFE: &str = "5000";
 const SHORT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::redis::probe::session::ProbeTimeout;
+    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer};
+    use crate::backend::redis::transport::connect_target::ConnectTarget;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+    const STRINGS: &str = "PING SET GETRANGE PTTL APPEND PEXPIRE SCRIPT-LOAD EVAL EVALSHA TIME SET DEL";
+    const STEPS: &str = "acquiring-a-lock renewing-it waiting-for-it inspecting-it releasing-it";
+
+    fn settings() -> Settings {
+        let mut settings = Settings::default();
+        settings.rules.response_timeout = LIMIT;
+        settings
+    }
+
+    /// The outcome of a check of a server that gives `replies` to commands that start so, and `OK`
+    /// to all others.
+    async fn checked(
+        topology: Deployment,
+        settings: &Settings,
+        replies: &'static [(&str, &str)],
+    ) -> (Vec<Probe>, Vec<Probe<RecordNeed>>) {
+        let server = ScriptedServer::start(|command| {
+            let reply = replies.iter().find(|(start, _)| command.starts_with(start));
+            reply.map_or(OK.to_owned(), |(_, reply)| format!("{reply}\r\n"))
+        });
+        let route = ConnectTarget::new(server.spec(), settings);
+        let mut session = ProbeSession::connect(&route, ProbeTimeout::new(LIMIT)).await.expect("it accepts");
+        let usage = CommandCheck::new(topology, settings);
+        let probes = all(&mut session, &usage).await;
+        let of_records = of_records(&mut session, &usage, &probes).await;
+        assert!(server.was_asked("CLIENT SETNAME dlock-doctor"));
+        (probes, of_records)
+    }
+
+    fn names<N>(probes: &[Probe<N>]) -> String {
+        let names: Vec<_> = probes.iter().map(|probe| probe.command.replace(' ', "-")).collect();
+        names.join(" ")
+    }
+
+    #[tokio::test]
+    async fn the_commands_that_a_manager_needs_are_tried() {
+        let (native, redisson) = (settings(), Settings { layout: Layout::Redisson, ..settings() });
+        let publish = |publish| Settings { publish, ..redisson.clone() };
+        let mut untracked = native.clone();
+        (untracked.rules.tracking, untracked.rules.replica_acks) = (false, 1);
+        let no_sharded: &[_] = &[("SPUBLISH", "-ERR unknown command 'SPUBLISH'")];
+        let not_allowed: &[_] = &[("SPUBLISH", "-NOPERM no")];
+
+        for (topology, settings, replies, expected) in [
+            (Deployment::One, &native, &[][..], "STRINGS PUBLISH CLIENT-TRACKING CLIENT-SETNAME STEPS"),
+            (Deployment::One, &untracked, &[], "STRINGS PUBLISH CLIENT-SETNAME WAIT STEPS"),
+            (
+                Deployment::Sentinels,
+                &native,
+                &[],
+                "STRINGS PUBLISH ROLE CLIENT-TRACKING CLIENT-SETNAME STEPS",
+            ),
+            (
+                Deployment::Cluster,
+                &native,
+                &[],
+                "STRINGS PUBLISH ROLE ASKING CLIENT-TRACKING CLIENT-SETNAME STEPS",
+            ),
+            (Deployment::Quorum, &redisson, &[], "STRINGS PUBLISH CLIENT-TRACKING CLIENT-SETNAME STEPS"),
+            (Deployment::One, &redisson, &[], "PUBLISH CLIENT-TRACKING CLIENT-SETNAME STEPS"),
+            (
+                Deployment::One,
+                &publish(Publish::Both),
+                &[],
+                "PUBLISH SPUBLISH CLIENT-TRACKING CLIENT-SETNAME STEPS",
+            ),
+            (
+                Deployment::One,
+                &publish(Publish::Spublish),
+                &[],
+                "SPUBLISH CLIENT-TRACKING CLIENT-SETNAME STEPS",
+            ),
+            (
+                Deployment::Cluster,
+                &redisson,
+                &[],
+                "SPUBLISH ROLE ASKING CLIENT-TRACKING CLIENT-SETNAME STEPS",
+            ),
+            (
+                Deployment::Cluster,
+                &redisson,
+                no_sharded,
+                "PUBLISH ROLE ASKING CLIENT-TRACKING CLIENT-SETNAME STEPS",
+            ),
+            (
+                Deployment::Cluster,
+                &redisson,
+                not_allowed,
+                "SPUBLISH ROLE ASKING CLIENT-TRACKING CLIENT-SETNAME STEPS",
+            ),
+        ] {
+            let (probes, _) = checked(topology, settings, replies).await;
+
+            let expected = expected.replace("STRINGS", STRINGS).replace("STEPS", STEPS);
+            assert_eq!(names(&probes), expected, "{topology:?}, {:?}", settings.publish);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_locks_need_is_named_before_they_are_used() {
+        let refused: &[_] = &[
+            ("SET", "-NOPERM no"),
+            ("PTTL", "-ERR busy"),
+            ("EVALSHA", "-NOSCRIPT none"),
+            ("PUBLISH", "-NOPERM no"),
+        ];
+        let (probes, _) = checked(Deployment::One, &settings(), refused).await;
+
+        let failed: Vec<_> = probes
+            .iter()
+            .filter_map(|probe| {
+                let refusal = probe.reply.as_ref().err()?;
+                Some((probe.command, refusal.is_forbidden, &*refusal.said))
+            })
+            .collect();
+        assert_eq!(
+            failed,
+            [
+                ("SET", true, "NOPERM no"),
+                ("PTTL", false, "ERR busy"),
+                ("SET", true, "NOPERM no"),
+                ("PUBLISH", true, "NOPERM no"),
+            ]
+        );
+        let tried = names(&probes);
+        assert!(!tried.contains("APPEND"), "without the key, it would create one: {tried}");
+        assert!(!tried.contains("acquiring"), "{tried}");
+    }
+
+    #[tokio::test]
+    async fn locks_are_used_if_only_another_purpose_is_refused() {
+        let (probes, _) = checked(Deployment::One, &settings(), &[("PUBLISH", "-NOPERM no")]).await;
+
+        let steps: Vec<_> = probes.iter().filter(|probe| probe.rule.is_none()).collect();
+        let needs: Vec<_> = steps.iter().map(|step| step.need).collect();
+        assert_eq!(needs, [Need::Locks, Need::Locks, Need::Locks, Need::Fencing, Need::Locks]);
+    }
+
+    #[tokio::test]
+    async fn records_are_tried_if_their_key_can_expire() {
+        const OF_RECORDS: &str = "HSET HGET HLEN MEMORY-USAGE HMGET HGETALL EXISTS HDEL";
+        let keeps_records = cfg!(any(feature = "idempotent", feature = "scheduled"));
+
+        for (topology, replies, is_tried) in [
+            (Deployment::One, &[][..], keeps_records),
+            (Deployment::One, &[("PEXPIRE", "-NOPERM no")], false),
+            (Deployment::Quorum, &[], false),
+        ] {
+            let (_, of_records) = checked(topology, &settings(), replies).await;
+
+            assert_eq!(names(&of_records), if is_tried { OF_RECORDS } else { "" }, "{topology:?}");
+        }
+    }
+
+    #[test]
+    fn a_check_uses_a_key_that_no_lock_has() {
+        let redisson = Settings { layout: Layout::Redisson, namespace: String::new(), ..settings() };
+        let (native, redisson) = (
+            CommandCheck::new(Deployment::One, &settings()),
+            CommandCheck::new(Deployment::Cluster, &redisson),
+        );
+        assert!(native.key.starts_with("dlock:##doctor:"), "{}", native.key);
+        assert!(redisson.key.starts_with("##doctor:"), "{}", redisson.key);
+        assert!(native.channel().starts_with("dlock:grant:"), "{}", native.channel());
+
+        let other = redisson.on("{other}".to_owned());
+
+        assert_eq!(other.key, "{other}");
+        assert!(other.channel().contains("{other}"), "{}", other.channel());
+    }
+}

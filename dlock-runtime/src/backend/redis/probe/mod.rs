@@ -148,7 +148,175 @@ const ONCE_FOUND: Duration = LIMIT.saturating_sub(TO_FIND_THEM);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer, bulk, list, reports};
     use crate::bounds::{assert_listed, written};
+    use crate::doctor::facts::{Sentinel, Server};
+    use crate::layout::Layout;
+
+    /// A sentinel that reports the primary `h:port` with these replicas, and this about the quorum.
+    fn sentinel(port: &'static str, replicas: &'static [&str], quorum: &'static str) -> ScriptedServer {
+        ScriptedServer::start(move |command| match command {
+            "SENTINEL GET-MASTER-ADDR-BY-NAME shop" => list(&["h", port]),
+            "SENTINEL MASTER shop" => list(&["num-other-sentinels", "2"]),
+            "SENTINEL CKQUORUM shop" => format!("{quorum}\r\n"),
+            "SENTINEL REPLICAS shop" => {
+                let replicas = replicas.iter().map(|port| list(&["ip", "r", "port", port]));
+                let replicas: Vec<_> = replicas.collect();
+                format!("*{}\r\n{}", replicas.len(), replicas.concat())
+            }
+            _ => OK.to_owned(),
+        })
+    }
+
+    /// Returns the primary, the replicas, and what each sentinel reports.
+    async fn asked(sentinels: &[&ScriptedServer]) -> (Option<String>, Vec<String>, Vec<Sentinel>) {
+        let sentinels = sentinels.iter().map(|sentinel| sentinel.spec()).collect();
+        let watched = SentinelEndpoint { name: "shop".to_owned(), sentinels, master: NodeSpec::default() };
+        let sentinels = Sentinels::new(watched, &Settings::default());
+        let replies = sentinels.examine(ProbeTimeout::new(Duration::from_secs(20))).await;
+        let replicas = replies.replicas.iter().map(ToString::to_string).collect();
+        (replies.master.map(|master| master.to_string()), replicas, replies.sentinels)
+    }
+
+    #[tokio::test]
+    async fn the_primary_and_replicas_of_most_sentinels_are_used() {
+        let sentinels = [
+            sentinel("1", &["11"], "+OK"),
+            sentinel("2", &["21"], "+OK"),
+            sentinel("2", &["21", "22"], "+OK"),
+        ];
+
+        let (primary, replicas, sentinels) = asked(&sentinels.each_ref()).await;
+
+        assert_eq!(primary.as_deref(), Some("h:2"));
+        assert_eq!(replicas, ["r:21", "r:22"]);
+        let masters: Vec<_> = sentinels.iter().map(|one| one.master.clone().expect("it replies")).collect();
+        assert_eq!(masters, ["h:1", "h:2", "h:2"]);
+        assert!(sentinels.iter().all(|one| one.known == Ok(3)), "itself and two others");
+    }
+
+    #[tokio::test]
+    async fn what_a_sentinel_says_about_the_quorum_is_reported() {
+        for (reply, expected) in [
+            ("+OK", Ok(Ok(()))),
+            ("-NOQUORUM 1 usable", Ok(Err("NOQUORUM 1 usable".to_owned()))),
+            ("-NOPERM no", Err("NOPERM no".into())),
+        ] {
+            let server = sentinel("1", &[], reply);
+
+            let (.., sentinels) = asked(&[&server]).await;
+
+            assert_eq!(sentinels[0].quorum, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sentinel_that_knows_no_primary_has_the_reason() {
+        let server = ScriptedServer::start(|command| {
+            if command.starts_with("SENTINEL") { "*-1\r\n".to_owned() } else { OK.to_owned() }
+        });
+
+        let (primary, _, sentinels) = asked(&[&server]).await;
+
+        let one = &sentinels[0];
+        assert!(one.master.as_ref().is_err_and(|why| why.contains("knows no master `shop`")), "{one:?}");
+        assert!(one.known.is_err() && one.quorum.is_err() && primary.is_none(), "{one:?}");
+        assert_eq!(one.address, server.address().to_string());
+    }
+
+    fn parts(servers: &[Server]) -> Vec<(String, Part)> {
+        servers.iter().map(|server| (server.address.clone(), server.part)).collect()
+    }
+
+    #[tokio::test]
+    async fn each_server_of_a_quorum_is_examined() {
+        let servers: [_; 2] = std::array::from_fn(|_| ScriptedServer::start(|_| OK.to_owned()));
+        let specs = servers.iter().map(ScriptedServer::spec).collect();
+
+        let facts = examine(specs, Deployment::Quorum, Settings::default()).await.expect("a thread");
+
+        let expected: Vec<_> =
+            servers.iter().map(|server| (server.address().to_string(), Part::Master)).collect();
+        assert_eq!(parts(&facts.servers), expected);
+        assert!(facts.servers.iter().all(|server| server.replies.is_ok()), "{facts:?}");
+        assert_eq!((facts.omitted, facts.sentinels.len(), facts.seeds.len()), (0, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn the_terms_are_those_of_the_manager() {
+        let mut settings = Settings { namespace: "n".to_owned(), ..Settings::default() };
+        settings.rules.replica_acks = 2;
+        let redisson = Settings { layout: Layout::Redisson, ..settings.clone() };
+        let of =
+            |settings: &Settings, topology| terms(settings, topology, &CommandCheck::new(topology, settings));
+
+        let Terms { namespace, channels, lease, replica_acks, topology, .. } = of(&settings, Deployment::One);
+
+        assert_eq!((&*namespace, &*channels, replica_acks), ("n", "n:grant:*", 2));
+        assert_eq!((lease, topology), (settings.lease, Deployment::One));
+        let releases = of(&redisson, Deployment::One).channels;
+        assert!(releases.contains('*') && !releases.contains("grant"), "{releases}");
+        assert_eq!(of(&redisson, Deployment::Quorum).channels, "n:free:*");
+    }
+
+    #[tokio::test]
+    async fn the_servers_that_sentinels_report_are_examined() {
+        let [primary, replica]: [_; 2] = std::array::from_fn(|_| ScriptedServer::start(|_| OK.to_owned()));
+        let (at, replica_port) = (primary.address(), replica.port.to_string());
+        let sentinel = ScriptedServer::start(move |command| match command {
+            "SENTINEL GET-MASTER-ADDR-BY-NAME shop" => list(&[&at.host, &at.port.to_string()]),
+            "SENTINEL MASTER shop" => list(&["name", "shop", "num-other-sentinels", "2"]),
+            "SENTINEL REPLICAS shop" => {
+                format!("*1\r\n{}", list(&["ip", "127.0.0.1", "port", &replica_port]))
+            }
+            "SENTINEL CKQUORUM shop" => bulk("OK 3 usable Sentinels"),
+            _ => OK.to_owned(),
+        });
+        let watched = SentinelEndpoint {
+            name: "shop".to_owned(),
+            sentinels: vec![sentinel.spec()],
+            master: NodeSpec::default(),
+        };
+
+        let facts = examine_by_sentinels(watched, Settings::default()).await.expect("a thread");
+
+        let expected = [(primary.address(), Part::Master), (replica.address(), Part::Replica)];
+        assert_eq!(parts(&facts.servers), expected.map(|(at, part)| (at.to_string(), part)));
+        assert!(facts.servers.iter().all(|server| server.replies.is_ok()), "{facts:?}");
+        assert_eq!((facts.sentinels.len(), facts.omitted), (1, 0));
+        assert_eq!(facts.sentinels[0].known, Ok(3));
+    }
+
+    #[tokio::test]
+    async fn the_servers_of_a_cluster_are_examined() {
+        let [low, high, replica]: [_; 3] = std::array::from_fn(|_| ScriptedServer::start(|_| OK.to_owned()));
+        let at = [low.address(), high.address(), replica.address()];
+        let ranges: &[(u16, u16, &[&Address])] = &[(0, 8_000, &[&at[0], &at[2]]), (8_001, 16_383, &[&at[1]])];
+        let (seed, lost) = (
+            ScriptedServer::start(reports("ok", ranges)),
+            ScriptedServer::start(reports("fail", &[(0, 16_383, &[&at[0]])])),
+        );
+        let seeds = ClusterEndpoint { servers: vec![lost.spec(), seed.spec()], access: NodeSpec::default() };
+
+        let facts = examine_cluster(seeds, Settings::default()).await.expect("a thread");
+
+        let mut primaries = [&low, &high].map(|server| (server.address().to_string(), Part::Master));
+        primaries.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut examined = parts(&facts.servers);
+        assert_eq!(examined.pop(), Some((replica.address().to_string(), Part::Replica)));
+        examined.sort_by(|a, b| a.0.cmp(&b.0));
+        assert_eq!(examined, primaries);
+        assert!(facts.servers.iter().all(|server| server.replies.is_ok()), "{facts:?}");
+        let whole: Vec<_> = facts.seeds.iter().map(|seed| seed.whole.is_ok()).collect();
+        assert_eq!(whole, [false, true], "{facts:?}");
+        // Each primary is tried on a key of its own slots.
+        let keys = [&low, &high].map(|server| {
+            let received = server.received();
+            let set = received.iter().find(|command| command.starts_with("SET ")).expect("it is tried");
+            set.split(' ').nth(1).map(str::to_owned)
+        });
+        assert_ne!(keys[0], keys[1]);
+    }
 
     #[test]
     fn the_guide_lists_the_number_of_examined_servers() {

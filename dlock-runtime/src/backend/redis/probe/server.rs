@@ -120,3 +120,187 @@ const SETTINGS: [&str; 3] = ["appendfsync", "save", "min-replicas-to-write"];
 const CLOCK_SAMPLES: usize = 3;
 const PINGS: usize = 100;
 const LONGEST_PINGING: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer, bulk, list};
+    use crate::config::Settings;
+    use crate::doctor::facts::Deployment;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn settings() -> Settings {
+        let mut settings = Settings::default();
+        settings.rules.response_timeout = LIMIT;
+        settings
+    }
+
+    async fn asked(server: &ScriptedServer, part: Part) -> Read<ServerReplies> {
+        let route = ConnectTarget::new(server.spec(), &settings());
+        let usage = CommandCheck::new(Deployment::One, &settings());
+        let replied = ask(&route, part, &usage, ProbeTimeout::new(LIMIT)).await;
+        assert_eq!((replied.address, replied.part), (server.address().to_string(), part));
+        replied.replies
+    }
+
+    /// Replies to `TIME` with this time since 1970.
+    fn time(since_epoch: Duration) -> String {
+        list(&[&since_epoch.as_secs().to_string(), &since_epoch.subsec_micros().to_string()])
+    }
+
+    fn now() -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970")
+    }
+
+    async fn clock_of(server: &ScriptedServer) -> Read<Offset> {
+        let route = ConnectTarget::new(server.spec(), &settings());
+        let mut session = ProbeSession::connect(&route, ProbeTimeout::new(LIMIT)).await.expect("it accepts");
+        clock(&mut session).await
+    }
+
+    async fn pings_of(server: &ScriptedServer, settings: &Settings) -> Vec<Duration> {
+        let route = ConnectTarget::new(server.spec(), settings);
+        let mut session = ProbeSession::connect(&route, ProbeTimeout::new(LIMIT)).await.expect("it accepts");
+        pings(&mut session).await
+    }
+
+    #[tokio::test]
+    async fn a_server_is_asked_for_all_that_doctor_reads() {
+        let server = ScriptedServer::start(|command| match command {
+            "INFO" => bulk("role:master\r\n"),
+            "TIME" => time(now()),
+            "CONFIG GET save" => list(&["save", "3600 1"]),
+            "CONFIG GET appendfsync" => list(&[]),
+            "CONFIG GET min-replicas-to-write" => "-NOPERM no\r\n".to_owned(),
+            _ => OK.to_owned(),
+        });
+
+        let replies = asked(&server, Part::Master).await.expect("it replies");
+
+        assert_eq!(replies.info.as_ref().map(|info| &*info.0), Ok("role:master\r\n"));
+        assert_eq!(replies.setting("save"), Ok("3600 1"));
+        assert_eq!(replies.setting("appendfsync"), Err("this server does not have it".into()));
+        assert_eq!(replies.setting("min-replicas-to-write"), Err("NOPERM no".into()));
+        assert_eq!(replies.settings.len(), SETTINGS.len());
+        assert!(replies.clock.is_ok() && replies.listening.is_ok(), "{replies:?}");
+        assert!(!replies.pings.is_empty() && !replies.probes.is_empty(), "{replies:?}");
+        assert!(server.was_asked("SUBSCRIBE dlock:grant:"));
+    }
+
+    #[tokio::test]
+    async fn a_replica_is_not_tried() {
+        let server = ScriptedServer::start(|_| OK.to_owned());
+
+        let replies = asked(&server, Part::Replica).await.expect("it replies");
+
+        assert!(replies.pings.is_empty() && replies.probes.is_empty(), "{replies:?}");
+        assert!(replies.record_probes.is_empty() && replies.listening.is_ok(), "{replies:?}");
+        assert!(!server.was_asked("SUBSCRIBE") && !server.was_asked("SET"));
+    }
+
+    #[tokio::test]
+    async fn a_server_without_the_password_is_not_asked_further() {
+        for (reply, is_reached) in [("-NOAUTH Authentication required.", false), ("-ERR no", true)] {
+            let server = ScriptedServer::start(move |command| match command {
+                "PING" => format!("{reply}\r\n"),
+                _ => OK.to_owned(),
+            });
+
+            let replies = asked(&server, Part::Replica).await;
+
+            assert_eq!(replies.is_ok(), is_reached, "{replies:?}");
+            assert_eq!(server.was_asked("INFO"), is_reached);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_subscription_is_reported() {
+        let server = ScriptedServer::start(|command| match command.split(' ').next() {
+            Some("SUBSCRIBE") => "-NOPERM no channel\r\n".to_owned(),
+            _ => OK.to_owned(),
+        });
+
+        let listening = asked(&server, Part::Master).await.expect("it replies").listening;
+
+        assert!(listening.as_ref().is_err_and(|why| why.contains("no channel")), "{listening:?}");
+    }
+
+    #[tokio::test]
+    async fn the_clock_of_a_slow_server_is_known_within_half_a_round_trip() {
+        const DELAY: Duration = Duration::from_millis(100);
+        let server = ScriptedServer::start(|command| match command {
+            "TIME" => {
+                std::thread::sleep(DELAY); // it reads its clock at the end of the round trip
+                time(now())
+            }
+            _ => OK.to_owned(),
+        });
+        let begun = Instant::now();
+
+        let Offset { ahead, within } = clock_of(&server).await.expect("it tells its time");
+
+        let shortest = begun.elapsed() / u32::try_from(CLOCK_SAMPLES).expect("it is few");
+        assert!(within >= as_micros(DELAY / 2) && within <= as_micros(shortest / 2), "{within}");
+        assert!(ahead.abs() <= within + 1_000, "{ahead} is more than {within}");
+    }
+
+    #[tokio::test]
+    async fn the_shortest_round_trip_tells_the_time() {
+        const DELAYS: [u64; CLOCK_SAMPLES] = [300, 0, 300];
+        let calls = AtomicUsize::new(0);
+        let server = ScriptedServer::start(move |command| match command {
+            "TIME" => {
+                let call = calls.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(DELAYS[call]));
+                time(now() + Duration::from_secs([1_000, 2_000, 3_000][call]))
+            }
+            _ => OK.to_owned(),
+        });
+
+        let Offset { ahead, .. } = clock_of(&server).await.expect("it tells its time");
+
+        assert_eq!((ahead + 500_000) / 1_000_000, 2_000);
+    }
+
+    #[tokio::test]
+    async fn a_reply_that_is_no_time_is_refused() {
+        for reply in [OK, "-NOPERM no\r\n", "*1\r\n$1\r\n7\r\n", "*2\r\n$1\r\nx\r\n$1\r\n7\r\n"] {
+            let server = ScriptedServer::start(move |_| reply.to_owned());
+
+            assert!(clock_of(&server).await.is_err(), "{reply}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_is_pinged_a_hundred_times_or_for_a_second() {
+        let server = ScriptedServer::start(|_| OK.to_owned());
+        let begun = Instant::now();
+
+        let pings = pings_of(&server, &settings()).await;
+
+        assert!(pings.len() == PINGS || begun.elapsed() >= LONGEST_PINGING, "{}", pings.len());
+        assert!((1..=PINGS).contains(&pings.len()));
+        assert!(
+            pings.iter().all(|ping| !ping.is_zero()) && pings.iter().sum::<Duration>() <= begun.elapsed()
+        );
+    }
+
+    #[tokio::test]
+    async fn pings_end_with_the_first_that_is_not_answered() {
+        const TIMEOUT: Duration = Duration::from_millis(200);
+        let calls = AtomicUsize::new(0);
+        let server = ScriptedServer::start(move |command| match command {
+            "PING" if calls.fetch_add(1, Ordering::SeqCst) == 1 => String::new(),
+            _ => OK.to_owned(),
+        });
+        let mut settings = settings();
+        settings.rules.response_timeout = TIMEOUT;
+
+        let pings = pings_of(&server, &settings).await;
+
+        assert!(pings.len() == 2 && pings[1] >= TIMEOUT, "{pings:?}");
+    }
+}

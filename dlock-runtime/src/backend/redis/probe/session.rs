@@ -103,3 +103,73 @@ impl<'a> ProbeSession<'a> {
 
 /// At most this many replies are large descriptions of a server.
 const DESCRIPTIONS: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer};
+    use crate::config::Settings;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_distant_server_has_more_time_up_to_a_limit() {
+        let timeout = ProbeTimeout::new(LIMIT);
+
+        for (round_trip, more) in
+            [(Duration::ZERO, Duration::ZERO), (SECOND / 10, SECOND * 12 / 10), (SECOND, LIMIT)]
+        {
+            let extended = timeout.with_distance(round_trip);
+            assert_eq!(extended.until - timeout.until, more, "{round_trip:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_query_ends_at_the_deadline() {
+        let (timeout, begun) = (ProbeTimeout::new(2 * SECOND), Instant::now());
+
+        assert_eq!(timeout.wait(async { Ok(7) }).await, Ok(7));
+        let late = timeout.wait(pending::<Result<(), Failure>>()).await;
+
+        assert_eq!(late, Err("the time for the examination was over".into()));
+        assert_eq!(begun.elapsed(), 2 * SECOND);
+    }
+
+    #[tokio::test]
+    async fn a_reply_is_read_as_text_or_as_the_reason_why_not() {
+        let server = ScriptedServer::start(|_| OK.to_owned());
+        let route = ConnectTarget::new(server.spec(), &Settings::default());
+        let session = ProbeSession::connect(&route, ProbeTimeout::new(LIMIT)).await.expect("it accepts");
+
+        for (reply, text) in [
+            ("$1\r\na\r\n", Ok("a")),
+            ("+b\r\n", Ok("b")),
+            ("+OK\r\n", Ok("OK")),
+            ("=5\r\ntxt:c\r\n", Ok("c")),
+            ("-NOPERM not for you\r\n", Err("NOPERM not for you")),
+            (":1\r\n", Err("it gave an unexpected reply")),
+        ] {
+            let value = redis::parse_redis_value(reply.as_bytes()).expect("it is RESP");
+            let read = session.text(Ok(value));
+            assert_eq!(read.as_deref().map_err(|why| &**why), text, "{reply}");
+        }
+        assert_eq!(session.text(Err("away".into())), Err("away".into()));
+    }
+
+    #[tokio::test]
+    async fn each_query_on_a_lost_connection_has_a_reason() {
+        let server = ScriptedServer::start(|_| OK.to_owned());
+        let route = ConnectTarget::new(server.spec(), &Settings::default());
+        let mut session = ProbeSession::connect(&route, ProbeTimeout::new(LIMIT)).await.expect("it accepts");
+        let mut questions = redis::pipe();
+        questions.cmd("PING").cmd("PING");
+        assert_eq!(session.ask_all(&questions).await, [Ok(Value::Okay), Ok(Value::Okay)]);
+
+        drop(server);
+
+        let replies = session.ask_all(&questions).await;
+        assert!(replies.len() == 2 && replies.iter().all(Result::is_err), "{replies:?}");
+    }
+}

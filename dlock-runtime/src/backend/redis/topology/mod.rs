@@ -11,6 +11,8 @@
 pub(super) mod cluster;
 pub(super) mod discovery;
 pub(super) mod quorum;
+#[cfg(test)]
+pub(super) mod scripted_server;
 mod send_queue;
 pub(super) mod sentinel;
 
