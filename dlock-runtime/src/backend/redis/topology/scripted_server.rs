@@ -121,6 +121,15 @@ impl ServerState {
     }
 }
 
+/// The reply of a primary without keys.
+pub(in crate::backend::redis) fn primary(command: &str) -> String {
+    match command.split(' ').next() {
+        Some("ROLE") => list(&["master"]),
+        Some("SCRIPT") => bulk("hash"),
+        _ => OK.to_owned(),
+    }
+}
+
 /// The reply of a server that does what it is told.
 pub(in crate::backend::redis) const OK: &str = "+OK\r\n";
 
@@ -153,7 +162,7 @@ pub(in crate::backend::redis) fn reports(
     move |command| match command {
         "CLUSTER INFO" => info.clone(),
         "CLUSTER SLOTS" => slots.clone(),
-        _ => OK.to_owned(),
+        _ => primary(command),
     }
 }
 

@@ -54,3 +54,46 @@ impl InitialLookup {
         if let Self::InProgress(waiting) = self { waiting } else { Vec::new() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::redis::node::test_node::acquire;
+
+    fn keys(refused: Vec<(Request, Failure)>) -> Vec<(String, String, FailureKind)> {
+        let shown = |(request, failure): (Request, Failure)| {
+            (request.key.to_string(), failure.reason.to_string(), failure.kind)
+        };
+        refused.into_iter().map(shown).collect()
+    }
+
+    fn refused(key: &str, reason: &str) -> (String, String, FailureKind) {
+        (key.to_owned(), reason.to_owned(), FailureKind::Passing)
+    }
+
+    #[test]
+    fn requests_wait_for_the_first_attempt_only() {
+        let mut lookup = InitialLookup::InProgress(Vec::new());
+        assert!(lookup.take(vec![acquire("a"), acquire("b")]).is_empty() && lookup.is_in_progress());
+
+        let failed = lookup.fail(Failure::new(FailureKind::Lasting, "wrong"));
+
+        assert_eq!(keys(failed), [refused("a", "wrong"), refused("b", "wrong")]);
+        assert!(!lookup.is_in_progress());
+        assert_eq!(keys(lookup.take(vec![acquire("c")])), [refused("c", "wrong")]);
+        assert!(lookup.fail(Failure::new(FailureKind::Lasting, "away")).is_empty());
+        assert_eq!(keys(lookup.take(vec![acquire("d")])), [refused("d", "away")]);
+        assert!(lookup.finish().is_empty());
+    }
+
+    #[test]
+    fn requests_are_sent_when_the_primaries_are_found() {
+        let mut lookup = InitialLookup::InProgress(Vec::new());
+        lookup.take(vec![acquire("a")]);
+        lookup.take(vec![acquire("b")]);
+
+        let waiting: Vec<_> = lookup.finish().into_iter().map(|request| request.key).collect();
+
+        assert_eq!(waiting.iter().map(|key| &**key).collect::<Vec<_>>(), ["a", "b"]);
+    }
+}

@@ -479,19 +479,133 @@ pub(super) fn read_value(value: &redis::Value) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures_util::FutureExt;
+    use tokio::sync::mpsc;
 
     use super::*;
     use crate::backend::EventReceiver;
+    use crate::backend::redis::command_queue::CommandQueue;
+    use crate::backend::redis::node::test_node::{FakeServer, acquire};
+    use crate::backend::redis::topology::Topology;
+    use crate::backend::redis::topology::cluster::redirects::Redirect;
+    use crate::backend::redis::topology::cluster::slot_migration::OwnershipSource;
+    use crate::backend::redis::topology::scripted_server::{RecordedEvents, ScriptedServer, reports};
     use crate::token::TokenSource;
+
+    pub(super) const LIMIT: Duration = Duration::from_secs(20);
+
+    pub(super) fn settings() -> Settings {
+        let mut settings = Settings::default();
+        settings.rules.tracking = false;
+        settings.rules.response_timeout = LIMIT;
+        settings
+    }
+
+    pub(super) fn cluster_with(settings: &Settings, seeds: &[&ScriptedServer]) -> Arc<Cluster> {
+        let servers = seeds.iter().map(|seed| seed.spec()).collect();
+        let seeds = ClusterEndpoint { servers, access: NodeSpec::default() };
+        let sink = EngineSink { shared: Arc::new(CommandQueue::default()), events: EventReceiver::default() };
+        let process = TokenSource::of_process(1).process();
+        sink.shared.runtimes.set_own(tokio::runtime::Handle::current());
+        Cluster::new(seeds, settings, sink, process)
+    }
+
+    pub(super) fn cluster(seeds: &[&ScriptedServer]) -> Arc<Cluster> {
+        cluster_with(&settings(), seeds)
+    }
+
+    /// Records the events of a cluster while these keys are in use.
+    pub(super) fn recorded(cluster: &Cluster, keys: &[&'static str]) -> Arc<RecordedEvents> {
+        let events = Arc::new(RecordedEvents { keys: keys.to_vec(), ..RecordedEvents::default() });
+        let receiver: Weak<RecordedEvents> = Arc::downgrade(&events);
+        cluster.engine.events.attach(receiver);
+        events
+    }
+
+    pub(super) fn at(host: &str, port: u16) -> Address {
+        Address { host: host.to_owned(), port }
+    }
+
+    pub(super) fn assign(cluster: &Cluster, slot: Slot, to: &Address, source: OwnershipSource) -> usize {
+        cluster.decide(|state, _| cluster.assign_slots(state, vec![(slot, to.clone())], source)).len()
+    }
+
+    /// Adds a primary, which is not connected.
+    pub(super) fn member(cluster: &Cluster, address: &Address) -> Arc<Primary> {
+        cluster.member_at(&mut lock(&cluster.state), address).expect("there is room")
+    }
+
+    /// Adds a primary that was used, and is not reachable.
+    pub(super) fn lost_member(cluster: &Cluster, address: &Address) -> Arc<Primary> {
+        let member = member(cluster, address);
+        member.start_connecting();
+        cluster.finish_connecting(&member);
+        member
+    }
+
+    /// Adds a primary, and connects it.
+    pub(super) async fn connected_member(
+        cluster: &Cluster,
+        address: &Address,
+        running: &mut JoinSet<()>,
+    ) -> Arc<Primary> {
+        let member = member(cluster, address);
+        let (first, connected) = oneshot::channel();
+        running.spawn(Arc::clone(&member.node).run(Some(first)));
+        connected.await.expect("the attempt ends").expect("the server takes connections");
+        cluster.finish_connecting(&member);
+        member
+    }
+
+    /// Waits until `is_true` returns `true`.
+    pub(super) async fn until(is_true: impl Fn() -> bool) {
+        let wait = async {
+            while !is_true() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, wait).await.expect("it happens in time");
+    }
+
+    /// A cluster with connected primaries.
+    pub(super) struct Primaries {
+        pub(super) cluster: Arc<Cluster>,
+        pub(super) addresses: Vec<Address>,
+        pub(super) servers: Vec<FakeServer>,
+        /// The keys of the acquires that the servers received.
+        asked: mpsc::UnboundedReceiver<String>,
+        pub(super) running: JoinSet<()>,
+    }
+
+    impl Primaries {
+        pub(super) async fn start(count: usize) -> Self {
+            let (cluster, mut running) = (cluster(&[]), JoinSet::new());
+            let (ask, asked) = mpsc::unbounded_channel();
+            let servers: Vec<_> = (0..count).map(|_| FakeServer::start(ask.clone())).collect();
+            let addresses: Vec<_> = servers.iter().map(|server| at("127.0.0.1", server.port)).collect();
+            for address in &addresses {
+                connected_member(&cluster, address, &mut running).await;
+            }
+            let driven = Arc::clone(&cluster);
+            running.spawn(async move {
+                loop {
+                    driven.engine.shared.wake.notified().await;
+                    driven.send(); // like the driver, for a long queue
+                }
+            });
+            Self { cluster, addresses, servers, asked, running }
+        }
+
+        pub(super) async fn asked(&mut self) -> String {
+            tokio::time::timeout(LIMIT, self.asked.recv()).await.expect("it is asked").expect("servers run")
+        }
+    }
 
     #[tokio::test]
     async fn primaries_of_an_ended_run_are_dropped_before_the_next() {
-        let engine = EngineSink { shared: Arc::default(), events: EventReceiver::default() };
-        let seeds = ClusterEndpoint { servers: Vec::new(), access: NodeSpec::default() };
-        let process = TokenSource::of_process(1).process();
-        let cluster = Cluster::new(seeds, &Settings::default(), engine, process);
-        let old = Address { host: "10.0.0.1".to_owned(), port: 1 };
+        let (cluster, old) = (cluster(&[]), at("10.0.0.1", 1));
         let mut old_run = Box::pin(Arc::clone(&cluster).run(None));
         assert_eq!((&mut old_run).now_or_never(), None);
         assert!(cluster.member_at(&mut lock(&cluster.state), &old).is_some());
@@ -503,5 +617,202 @@ mod tests {
         assert_eq!((&mut next).now_or_never(), None);
 
         assert!(cluster.known(&old).is_none(), "the next run starts without primaries");
+    }
+
+    #[tokio::test]
+    async fn only_requests_by_the_same_route_are_sent_together() {
+        let cluster = cluster(&[]);
+        let [a, b] = [1, 2].map(|port| member(&cluster, &at("10.0.0.1", port)));
+        let asking = RouteHistory { asking: true, ..RouteHistory::default() };
+        let to = |member: &Arc<Primary>, history| Destination { member: Arc::clone(member), history };
+
+        assert!(to(&a, asking) == to(&a, asking));
+        assert!(to(&a, asking) != to(&a, RouteHistory::default()));
+        assert!(to(&a, asking) != to(&b, asking));
+    }
+
+    #[tokio::test]
+    async fn a_ping_finds_a_primary_in_use_that_is_away() {
+        let primaries = Primaries::start(1).await;
+        let (cluster, events) = (&primaries.cluster, recorded(&primaries.cluster, &[]));
+        let away = at("127.0.0.1", 1);
+        lost_member(cluster, &away);
+        assign(cluster, Slot::of("{7}"), &primaries.addresses[0], OwnershipSource::Map);
+        assign(cluster, Slot::of("{8}"), &away, OwnershipSource::Map);
+
+        cluster.take(vec![Request { command: Command::Ping, ..acquire("{7}") }]);
+
+        assert_eq!(events.refused().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_key_whose_counter_is_in_another_slot_is_refused() {
+        let (cluster, no_primary) = (cluster(&[]), FailureKind::Passing);
+        let events = recorded(&cluster, &[]);
+        for (key, command, kind) in [
+            ("a}b", Command::Fence, FailureKind::InvalidKey),
+            ("{a}b", Command::Fence, no_primary),
+            ("ab", Command::Fence, no_primary),
+            ("a}b", Command::Verify, no_primary),
+        ] {
+            cluster.take(vec![Request { command, ..acquire(key) }]);
+
+            let replied = lock(&events.replies).pop();
+            let Some((_, Reply::Refused(failure))) = replied else { panic!("{key}: {replied:?}") };
+            assert_eq!(failure.kind, kind, "{key}: {}", failure.reason);
+            assert!(!failure.reason.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_lasting_failure_is_reported_first() {
+        let failure = |kind, text: &str| Failure::new(kind, text.to_owned());
+        let passing = |text| failure(FailureKind::Passing, text);
+        let reported = |failures| first_to_report(failures).map(|failure| failure.reason.to_string());
+
+        assert_eq!(reported(vec![]), None);
+        assert_eq!(reported(vec![passing("a"), passing("b")]).as_deref(), Some("b"));
+        let lasting = failure(FailureKind::Lasting, "wrong");
+        assert_eq!(reported(vec![passing("a"), lasting, passing("b")]).as_deref(), Some("wrong"));
+    }
+
+    #[tokio::test]
+    async fn a_run_ends_if_its_first_lookup_fails_or_does_not_matter() {
+        let lookup =
+            |cluster: &Arc<Cluster>, first| tokio::time::timeout(LIMIT, Arc::clone(cluster).run(Some(first)));
+        let (first, outcome) = oneshot::channel();
+        lookup(&cluster(&[]), first).await.expect("it ends");
+        let failure = outcome.await.expect("it tells").expect_err("there is no server");
+        assert!(failure.reason.contains("names no server"), "{}", failure.reason);
+
+        let primary = at("10.0.0.1", 1);
+        let seed = ScriptedServer::start(reports("ok", &[(0, 16_383, &[&primary])]));
+        let (first, outcome) = oneshot::channel();
+        drop(outcome);
+        lookup(&cluster(&[&seed]), first).await.expect("it ends");
+    }
+
+    #[tokio::test]
+    async fn a_cluster_is_ready_with_one_primary() {
+        let disconnected = cluster(&[]);
+        assert!(!disconnected.is_ready());
+        member(&disconnected, &at("10.0.0.1", 1));
+        assert!(!disconnected.is_ready());
+
+        let primaries = Primaries::start(1).await;
+        member(&primaries.cluster, &at("10.0.0.1", 1));
+
+        assert!(primaries.cluster.is_ready());
+    }
+
+    #[tokio::test]
+    async fn a_primary_with_a_slot_serves() {
+        let cluster = cluster(&[]);
+        let [a, b, c] = [1, 2, 3].map(|port| at("10.0.0.1", port));
+        let serving = || -> Vec<_> {
+            lock(&cluster.state).serving().iter().map(|member| member.address.port).collect()
+        };
+        for address in [&a, &b, &c] {
+            member(&cluster, address);
+        }
+        assert!(serving().is_empty());
+
+        assign(&cluster, Slot::of("{7}"), &a, OwnershipSource::Map);
+        for slot in Slot::all().take(3) {
+            assign(&cluster, slot, &c, OwnershipSource::Map);
+        }
+
+        assert_eq!(serving(), [1, 3]);
+    }
+
+    #[tokio::test]
+    async fn later_requests_for_a_key_wait_behind_a_parked_one() {
+        let mut primaries = Primaries::start(1).await;
+        let (cluster, at) = (Arc::clone(&primaries.cluster), primaries.addresses[0].clone());
+        assign(&cluster, Slot::of("{7}"), &at, OwnershipSource::Map);
+        cluster.follow(&at, vec![(acquire("{7}a"), Redirect::TryAgain)], RouteHistory::default());
+
+        cluster.take(vec![acquire("{7}a"), acquire("{7}b")]);
+        let moved = Redirect::Moved(Slot::of("{7}"), at.clone());
+        cluster.follow(&at, vec![(acquire("{7}a"), moved)], RouteHistory::default());
+
+        assert_eq!(primaries.asked().await, "{7}b");
+        let waiting = cluster.decide(|state, _| (state.parked.len(), state.deferred.len()));
+        assert_eq!(waiting, (2, 1));
+        let parked = tokio::spawn(async move { cluster.send_parked().await });
+        for _ in 0..3 {
+            assert_eq!(primaries.asked().await, "{7}a");
+        }
+        parked.abort();
+    }
+
+    #[tokio::test]
+    async fn requests_are_collected_while_others_of_the_cluster_are_in_flight() {
+        let primaries = Primaries::start(1).await;
+        let (cluster, at) = (Arc::clone(&primaries.cluster), &primaries.addresses[0]);
+        let topology = Topology::Cluster(Arc::clone(&cluster));
+        assign(&cluster, Slot::of("{7}"), at, OwnershipSource::Map);
+        let in_flight = |count: usize, queued: usize| {
+            let shared = CommandQueue::default();
+            (0..count).for_each(|_| shared.push(acquire("{7}")));
+            shared.take();
+            (0..queued).for_each(|_| shared.push(acquire("{7}")));
+            topology.traffic(&shared)
+        };
+
+        assert_eq!(in_flight(0, 1), LoadHint::Idle);
+        assert_eq!(in_flight(16, 1), LoadHint::DriverOnly, "they would not be sent now");
+        assert_eq!(in_flight(16, 3), LoadHint::Idle, "they are a batch");
+        assert_eq!(in_flight(0, 0), LoadHint::DriverOnly, "there is no request");
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_is_blocked_is_noticed() {
+        let primaries = Primaries::start(1).await;
+        let shared = &primaries.cluster.engine.shared;
+        let blocked = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        {
+            let _entered = blocked.enter();
+            shared.runtimes.set_callers();
+        }
+        shared.push(acquire("{7}"));
+
+        Topology::Cluster(Arc::clone(&primaries.cluster)).watch_writer();
+
+        let left = shared.runtimes.has_left_callers.notified();
+        tokio::time::timeout(LIMIT, left).await.expect("the writer is blocked");
+        blocked.shutdown_background();
+    }
+
+    #[tokio::test]
+    async fn the_driver_sends_the_rest_of_a_long_queue() {
+        let cluster = cluster(&[]);
+        cluster.outgoing.push(QueuedSend::Requests(FanOut::default()));
+
+        Topology::Cluster(Arc::clone(&cluster)).send_rest();
+
+        cluster.outgoing.send(&cluster.engine.shared, |_| panic!("nothing is left"));
+    }
+
+    #[tokio::test]
+    async fn a_request_is_refused_before_its_caller_gives_up() {
+        let mut settings = settings();
+        settings.rules.response_timeout = Duration::from_millis(160);
+        let longest = Duration::from_millis(150);
+        let cluster = cluster_with(&settings, &[]);
+        let events = recorded(&cluster, &[]);
+        assign(&cluster, Slot::of("{7}"), &at("10.0.0.1", 1), OwnershipSource::Map);
+        let refusing = Arc::clone(&cluster);
+        let refusing = tokio::spawn(async move { refusing.refuse_late().await });
+
+        let begun = boot_time();
+        cluster.take(vec![acquire("{7}")]);
+        until(|| !events.refused().is_empty()).await;
+
+        assert!(boot_time().since(begun) >= longest);
+        let [(key, reason)] = &events.refused()[..] else { panic!("it is one request") };
+        assert_eq!(key, "{7}");
+        assert!(reason.contains("10.0.0.1:1 was not established after 150 ms"), "{reason}");
+        refusing.abort();
     }
 }

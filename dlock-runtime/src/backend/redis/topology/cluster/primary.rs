@@ -208,3 +208,190 @@ impl RedirectHandler for PrimaryReplySink {
 /// How long a server without slots is kept. By then its requests are answered, and a slot that is
 /// migrating to it has arrived.
 const RETENTION: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::backend::redis::node::test_node::acquire;
+    use crate::backend::redis::topology::cluster::slot_migration::OwnershipSource;
+    use crate::backend::redis::topology::cluster::tests::{
+        assign, at, cluster, cluster_with, member, recorded, settings, until,
+    };
+    use crate::backend::redis::topology::scripted_server::{RecordedEvents, ScriptedServer, reports};
+    use crate::config::Settings;
+    use crate::layout::Layout;
+    use crate::protocol::foreign_clients::Grant;
+
+    fn keys(waiting: Vec<WaitingForConnection>) -> Vec<String> {
+        waiting.into_iter().map(|waiting| waiting.request.key.to_string()).collect()
+    }
+
+    fn sink_of(cluster: &Arc<Cluster>, primary: &Primary) -> PrimaryReplySink {
+        PrimaryReplySink { cluster: Arc::downgrade(cluster), address: primary.address.clone() }
+    }
+
+    /// Sets when a primary was last in use.
+    fn last_needed(primary: &Primary, ago: Duration) {
+        *lock(&primary.needed) = Instant::now().checked_sub(ago).expect("this machine is up longer");
+    }
+
+    #[tokio::test]
+    async fn a_primary_opens_once() {
+        let cluster = cluster(&[]);
+        let primary = member(&cluster, &at("10.0.0.1", 1));
+        assert!(!primary.is_used() && !primary.is_open());
+
+        assert!(primary.start_connecting() && !primary.start_connecting());
+        assert!(primary.is_used() && !primary.is_open());
+
+        primary.finish_connecting();
+        assert!(primary.is_used() && primary.is_open() && !primary.start_connecting());
+    }
+
+    #[tokio::test]
+    async fn waiting_requests_leave_in_order() {
+        let cluster = cluster(&[]);
+        let primary = member(&cluster, &at("10.0.0.1", 1));
+        assert_eq!(primary.waiting_since(), None);
+        let begun = boot_time();
+        primary.enqueue(acquire("a"), RouteHistory::default());
+        let queued = boot_time();
+        for key in ["b", "a", "c"] {
+            primary.enqueue(acquire(key), RouteHistory::default());
+        }
+        let oldest = primary.waiting_since().expect("requests wait");
+        assert!((begun..=queued).contains(&oldest));
+
+        let taken = primary.take_waiting(|waiting| &*waiting.request.key == "a");
+
+        assert_eq!(keys(taken), ["a", "a"]);
+        assert!(primary.waiting_since().is_some_and(|since| since >= queued));
+        assert_eq!(keys(primary.finish_connecting()), ["b", "c"]);
+        assert_eq!(primary.waiting_since(), None);
+    }
+
+    #[tokio::test]
+    async fn a_primary_without_slots_is_kept_for_ten_seconds() {
+        let cluster = cluster(&[]);
+        let primary = member(&cluster, &at("10.0.0.1", 1));
+        assert!(!primary.is_expired());
+        last_needed(&primary, RETENTION / 2);
+        assert!(!primary.is_expired());
+        last_needed(&primary, RETENTION + Duration::from_millis(1));
+        assert!(primary.is_expired());
+
+        primary.mark_needed();
+
+        assert!(!primary.is_expired());
+    }
+
+    #[tokio::test]
+    async fn requests_of_an_expired_primary_go_to_the_new_one() {
+        let (old, new) = (at("10.0.0.1", 1), at("10.0.0.2", 2));
+        let seed = ScriptedServer::start(reports("ok", &[(0, 16_383, &[&new])]));
+        let cluster = cluster(&[&seed]);
+        let events = recorded(&cluster, &["{7}a"]);
+        let (expired, kept) = (member(&cluster, &old), member(&cluster, &at("10.0.0.3", 3)));
+        expired.enqueue(acquire("{7}a"), RouteHistory::default());
+        last_needed(&expired, RETENTION * 2);
+
+        cluster.find().await.expect("the view is complete");
+
+        assert!(cluster.known(&old).is_none() && cluster.known(&kept.address).is_some());
+        let owner = cluster.known(&new).expect("it serves the slots");
+        assert!(owner.is_used() && !owner.is_expired());
+        assert_eq!(keys(owner.finish_connecting()), ["{7}a"]);
+        assert_eq!(*lock(&events.reconnects), [(true, vec![])], "it is rechecked once connected");
+    }
+
+    #[tokio::test]
+    async fn a_dropped_primary_ends_its_task() {
+        let cluster = cluster(&[]);
+        let primary = member(&cluster, &at("10.0.0.1", 1));
+        let task = tokio::spawn(std::future::pending::<()>());
+        let _ = primary.running.set(task.abort_handle());
+
+        lock(&cluster.state).members.clear();
+        drop(primary);
+
+        assert!(task.await.is_err_and(|error| error.is_cancelled()));
+    }
+
+    #[tokio::test]
+    async fn a_grant_counts_once_though_each_primary_forwards_it() {
+        let cluster = cluster_with(&Settings { layout: Layout::Redisson, ..settings() }, &[]);
+        let events = recorded(&cluster, &[]);
+        let [owner, other] = [1, 2].map(|port| member(&cluster, &at("10.0.0.1", port)));
+        assign(&cluster, Slot::of("{7}"), &owner.address, OwnershipSource::Map);
+        let counts = |from: &Primary, key: &str| {
+            let grant = GrantMessage { token: acquire(key).token, offer: Grant::NONE, key: key.into() };
+            sink_of(&cluster, from).on_grant(grant);
+            lock(&events.grants).pop().is_some()
+        };
+        assert!(counts(&owner, "{7}") && counts(&other, "{7}"), "the owner has no subscription");
+
+        owner.node.listening.store(true, Ordering::Release);
+
+        assert!(counts(&owner, "{7}") && !counts(&other, "{7}"));
+        assert!(counts(&other, "{8}"), "no primary serves it");
+    }
+
+    #[tokio::test]
+    async fn a_change_of_a_key_is_passed_on() {
+        let cluster = cluster(&[]);
+        let events: Arc<RecordedEvents> = recorded(&cluster, &[]);
+        let sink = sink_of(&cluster, &member(&cluster, &at("10.0.0.1", 1)));
+
+        sink.on_key_event(Some(&"k".into()));
+        sink.on_key_event(None);
+
+        assert_eq!(*lock(&events.invalidations), [Some("k".into()), None]);
+    }
+
+    #[tokio::test]
+    async fn a_connection_rechecks_the_keys_of_its_primary() {
+        let cluster = cluster(&[]);
+        let events = recorded(&cluster, &["{7}a", "{8}b"]);
+        let primary = member(&cluster, &at("10.0.0.1", 1));
+        assign(&cluster, Slot::of("{7}"), &primary.address, OwnershipSource::Map);
+        let sink = sink_of(&cluster, &primary);
+
+        for (moved, expected) in [(false, true), (false, false), (true, true)] {
+            sink.connected(moved);
+
+            assert_eq!(lock(&events.reconnects).pop(), Some((expected, vec!["{7}a"])), "{moved}");
+            assert!(cluster.parked.notified().now_or_never().is_some(), "parked requests are sent");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_first_attempt_answers_its_requests() {
+        let connected: fn(&PrimaryReplySink) = |sink| sink.connected(false);
+        for ends in [connected, PrimaryReplySink::disconnected] {
+            let cluster = cluster(&[]);
+            let events = recorded(&cluster, &[]);
+            let primary = member(&cluster, &at("10.0.0.1", 1));
+            assign(&cluster, Slot::of("{7}"), &primary.address, OwnershipSource::Map);
+            cluster.take(vec![acquire("{7}a")]);
+            assert!(events.refused().is_empty() && !primary.is_open());
+
+            ends(&sink_of(&cluster, &primary));
+
+            until(|| events.refused().len() == 1).await; // its node is not connected
+            assert!(primary.is_open());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lost_primary_has_the_map_refreshed() {
+        let cluster = cluster(&[]);
+        let primary = member(&cluster, &at("10.0.0.1", 1));
+        assert!(cluster.map_stale.notified().now_or_never().is_none());
+
+        sink_of(&cluster, &primary).disconnected();
+
+        assert!(cluster.map_stale.notified().now_or_never().is_some());
+    }
+}

@@ -181,15 +181,21 @@ const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use tokio::task::JoinSet;
+
     use super::*;
+    use crate::backend::redis::node::test_node::acquire;
+    use crate::backend::redis::topology::cluster::tests::{
+        assign, at, cluster, connected_member, recorded, until,
+    };
+    use crate::backend::redis::topology::scripted_server::{ScriptedServer, primary};
+    use crate::protocol::deadline::BootInstant;
+    use crate::sync::lock;
 
     fn read(line: &str) -> Option<Redirect> {
         let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("it is an error");
         Redirect::read(&reply, &at("10.0.0.1", 7000))
-    }
-
-    fn at(host: &str, port: u16) -> Address {
-        Address { host: host.to_owned(), port }
     }
 
     #[test]
@@ -220,5 +226,94 @@ mod tests {
         ] {
             assert_eq!(read(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn a_redirect_says_where_the_request_belongs() {
+        let slot = Slot::of("{7}");
+        let reason = |redirect: Redirect| redirect.reason(&at("h", 1));
+
+        for (redirect, why) in [
+            (Redirect::Moved(slot, at("h", 2)), "h:2 serves its slot"),
+            (Redirect::Ask(at("h", 2)), "its slot is migrating to h:2"),
+            (Redirect::TryAgain, "its slot is migrating to another server"),
+            (Redirect::ClusterDown, "the cluster is down, or no primary serves its slot"),
+        ] {
+            assert_eq!(reason(redirect), format!("redis at h:1 did not run the request because {why}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_is_refused_after_too_many_redirects_or_too_long() {
+        let history = RouteHistory::default();
+        let since = |since| RouteHistory { since: Some(since), ..history };
+        let hops = |hops| RouteHistory { hops, ..history };
+        let moved = Redirect::Moved(Slot::of("{7}"), at("10.0.0.2", 2));
+
+        for (redirect, history, is_refused) in [
+            (&moved, hops(MAX_HOPS), true),
+            (&moved, hops(MAX_HOPS - 1), false),
+            (&Redirect::Ask(at("10.0.0.2", 2)), hops(MAX_HOPS), true),
+            (&Redirect::TryAgain, hops(MAX_HOPS), false),
+            (&moved, since(BootInstant::START), true),
+            (&moved, since(boot_time()), false),
+            (&Redirect::TryAgain, since(BootInstant::START), true),
+            (&Redirect::ClusterDown, history, true),
+        ] {
+            let cluster = cluster(&[]);
+            let events = recorded(&cluster, &[]);
+            let from = at("10.0.0.1", 1);
+
+            cluster.follow(&from, vec![(acquire("{7}a"), redirect.clone())], history);
+            cluster.decide(|state, decided| {
+                let parked = std::mem::take(&mut state.parked);
+                cluster.dispatch(state, parked, decided);
+            });
+
+            let refused = events.refused();
+            assert_eq!(!refused.is_empty(), is_refused, "{redirect:?}, {history:?}");
+            assert_eq!(lock(&cluster.state).parked.is_empty(), is_refused, "{redirect:?}, {history:?}");
+            for (_, reason) in refused {
+                assert_eq!(reason, redirect.reason(&from));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_map_is_refreshed_if_it_is_wrong() {
+        let (cluster, slot) = (cluster(&[]), Slot::of("{7}"));
+        let (from, to) = (at("10.0.0.1", 1), at("10.0.0.2", 2));
+        let is_refreshed = |redirect: &Redirect| {
+            cluster.follow(&from, vec![(acquire("{7}a"), redirect.clone())], RouteHistory::default());
+            cluster.map_stale.notified().now_or_never().is_some()
+        };
+        let (moved, asks) = (Redirect::Moved(slot, to.clone()), Redirect::Ask(to));
+
+        assert!(!is_refreshed(&asks) && !is_refreshed(&Redirect::TryAgain));
+        assert!(is_refreshed(&moved) && !is_refreshed(&moved), "it is known now");
+        assert!(is_refreshed(&Redirect::ClusterDown) && is_refreshed(&asks), "it is down");
+    }
+
+    #[tokio::test]
+    async fn only_a_request_for_a_migrating_slot_is_sent_with_asking() {
+        let server = ScriptedServer::start(primary);
+        let (cluster, mut running) = (cluster(&[]), JoinSet::new());
+        let to = server.address();
+        connected_member(&cluster, &to, &mut running).await;
+        assign(&cluster, Slot::of("{7}"), &to, OwnershipSource::Map);
+        let from = at("10.0.0.1", 1);
+        let asked = |key: &str| server.was_asked(&format!("SET {key} "));
+        let count = || server.received().iter().filter(|command| *command == "ASKING").count();
+
+        cluster.follow(&from, vec![(acquire("{7}a"), Redirect::Ask(to.clone()))], RouteHistory::default());
+        until(|| asked("{7}a")).await;
+        assert_eq!(count(), 1);
+
+        let asking = RouteHistory { asking: true, ..RouteHistory::default() };
+        let moved = Redirect::Moved(Slot::of("{7}"), to);
+        cluster.follow(&from, vec![(acquire("{7}b"), moved)], asking);
+        until(|| asked("{7}b")).await;
+
+        assert_eq!(count(), 1);
     }
 }

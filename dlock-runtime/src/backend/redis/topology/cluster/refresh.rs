@@ -208,3 +208,178 @@ const UNUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many servers are queried at once.
 const MAX_QUERIED: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+    use crate::backend::redis::node::test_node::acquire;
+    use crate::backend::redis::topology::cluster::tests::{
+        LIMIT, assign, at, cluster, cluster_with, connected_member, lost_member, member, recorded, settings,
+    };
+    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer, reports};
+    use crate::config::Settings;
+
+    fn was_asked(server: &ScriptedServer) -> bool {
+        server.was_asked("CLUSTER SLOTS")
+    }
+
+    #[tokio::test]
+    async fn only_the_first_lookup_is_shorter_than_a_response_timeout() {
+        let mut settings = Settings { lazy: true, connect_timeout: Duration::from_secs(2), ..settings() };
+        settings.rules.response_timeout = Duration::from_millis(1_600);
+        let cluster = cluster_with(&settings, &[]);
+        assert_eq!(cluster.longest_lookup(), Duration::from_millis(1_500));
+
+        let failure = Failure::new(FailureKind::Passing, "away");
+        lock(&cluster.state).lookup.as_mut().map(|lookup| lookup.fail(failure));
+        assert_eq!(cluster.longest_lookup(), Duration::from_millis(3_600));
+
+        lock(&cluster.state).lookup = None;
+        assert_eq!(cluster.longest_lookup(), Duration::from_millis(3_600));
+    }
+
+    #[tokio::test]
+    async fn a_map_is_troubled_while_it_may_change() {
+        let cluster = cluster(&[]);
+        let (unused, used) = (at("10.0.0.1", 1), at("10.0.0.2", 2));
+        assert!(cluster.is_troubled(), "no primary is known");
+        assign(&cluster, Slot::of("{7}"), &unused, OwnershipSource::Map);
+        assert!(!cluster.is_troubled());
+
+        let primary = member(&cluster, &used);
+        primary.start_connecting();
+        assign(&cluster, Slot::of("{8}"), &used, OwnershipSource::Map);
+        assert!(!cluster.is_troubled(), "it is being connected");
+        primary.finish_connecting();
+        assert!(cluster.is_troubled(), "it is away");
+
+        assign(&cluster, Slot::of("{8}"), &unused, OwnershipSource::Map);
+        assert!(!cluster.is_troubled(), "it does not serve");
+        lock(&cluster.state).is_down = true;
+        assert!(cluster.is_troubled());
+    }
+
+    #[tokio::test]
+    async fn a_connected_primary_is_no_trouble() {
+        let server = ScriptedServer::start(reports("ok", &[]));
+        let (cluster, mut running) = (cluster(&[]), JoinSet::new());
+        connected_member(&cluster, &server.address(), &mut running).await;
+
+        assign(&cluster, Slot::of("{7}"), &server.address(), OwnershipSource::Map);
+
+        assert!(!cluster.is_troubled());
+    }
+
+    #[tokio::test]
+    async fn a_cluster_is_up_again_if_most_servers_say_so() {
+        let primary = at("10.0.0.1", 1);
+        for (states, is_up) in [
+            (&["ok"][..], true),
+            (&["ok", "ok", "fail"], true),
+            (&["ok", "fail"], false),
+            (&["ok", "fail", "fail"], false),
+        ] {
+            let range: &[(u16, u16, &[&_])] = &[(0, 16_383, &[&primary])];
+            let seeds: Vec<_> =
+                states.iter().map(|state| ScriptedServer::start(reports(state, range))).collect();
+            let cluster = cluster(&seeds.iter().collect::<Vec<_>>());
+            let events = recorded(&cluster, &["{7}"]);
+
+            cluster.refresh().await;
+            lock(&events.reconnects).clear(); // of the slots that were assigned
+            cluster.refresh().await;
+            assert!(lock(&events.reconnects).is_empty(), "it was not down");
+            lock(&cluster.state).is_down = true;
+            cluster.refresh().await;
+
+            assert_eq!(lock(&cluster.state).is_down, !is_up, "{states:?}");
+            let rechecked = [(false, vec!["{7}"])];
+            assert_eq!(*lock(&events.reconnects), if is_up { &rechecked[..] } else { &[] }, "{states:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_server_with_a_complete_view_is_enough() {
+        let primary = at("10.0.0.1", 1);
+        let (part, whole) = (
+            ScriptedServer::start(reports("ok", &[(0, 5, &[&primary])])),
+            ScriptedServer::start(reports("ok", &[(0, 16_383, &[&primary])])),
+        );
+
+        let found = cluster(&[&part, &whole]);
+        found.find().await.expect("one view is complete");
+        assert_eq!(lock(&found.state).table.owners().count(), Slot::all().count());
+
+        let failure = cluster(&[&part]).find().await.expect_err("slots are missing");
+        assert!(failure.reason.contains("no primary serves 16378"), "{}", failure.reason);
+        let standalone = ScriptedServer::start(|command| match command {
+            "CLUSTER SLOTS" => "-ERR This instance has cluster support disabled\r\n".to_owned(),
+            _ => OK.to_owned(),
+        });
+        let failure = cluster(&[&standalone, &part]).find().await.expect_err("none is complete");
+        assert_eq!(failure.kind, FailureKind::Lasting, "{}", failure.reason);
+    }
+
+    #[tokio::test]
+    async fn a_lookup_continues_after_a_failure() {
+        let primary = at("10.0.0.1", 1);
+        let attempts = AtomicUsize::new(0);
+        let (part, whole) =
+            (reports("ok", &[(0, 5, &[&primary])]), reports("ok", &[(0, 16_383, &[&primary])]));
+        let seed = ScriptedServer::start(move |command| {
+            let slots = command == "CLUSTER SLOTS";
+            let attempt = attempts.fetch_add(usize::from(slots), Ordering::SeqCst);
+            if attempt == 0 { part(command) } else { whole(command) }
+        });
+        let cluster = cluster_with(&Settings { lazy: true, ..settings() }, &[&seed]);
+        let events = recorded(&cluster, &["{7}"]);
+        cluster.take(vec![acquire("{7}")]);
+
+        tokio::time::timeout(LIMIT, cluster.look_up()).await.expect("it is found");
+
+        let refused = events.refused();
+        assert!(refused.len() == 1 && refused[0].1.contains("no primary serves"), "{refused:?}");
+        assert!(lock(&cluster.state).lookup.is_none());
+        assert_eq!(lock(&events.reconnects).last(), Some(&(false, vec!["{7}"])));
+    }
+
+    #[tokio::test]
+    async fn servers_of_the_url_are_asked_while_no_primary_is_used() {
+        let seed = ScriptedServer::start(reports("ok", &[]));
+        let cluster = cluster(&[&seed]);
+        let away = at("127.0.0.1", 1);
+        assign(&cluster, Slot::of("{7}"), &away, OwnershipSource::Map);
+        let replica = ScriptedServer::start(reports("ok", &[]));
+        lock(&cluster.state).replicas.push(replica.address());
+
+        assert_eq!(cluster.views().await.len(), 1);
+        assert!(was_asked(&seed) && !was_asked(&replica));
+        lost_member(&cluster, &away);
+        assert_eq!(cluster.views().await.len(), 2);
+
+        assert!(was_asked(&replica), "a primary in use is away, and its successor knows more");
+    }
+
+    #[tokio::test]
+    async fn a_few_servers_are_asked_at_once() {
+        let seed = ScriptedServer::start(reports("ok", &[]));
+        let servers: Vec<_> = (0..9).map(|_| ScriptedServer::start(reports("ok", &[]))).collect();
+        let (cluster, mut running) = (cluster(&[&seed]), JoinSet::new());
+        connected_member(&cluster, &servers[0].address(), &mut running).await;
+        for (slot, server) in Slot::all().zip(&servers) {
+            assign(&cluster, slot, &server.address(), OwnershipSource::Map);
+        }
+
+        assert_eq!(cluster.views().await.len(), 1, "only the primary in use");
+        assert!(was_asked(&servers[0]));
+        lock(&cluster.state).is_down = true;
+        assert_eq!(cluster.views().await.len(), MAX_QUERIED);
+
+        assert_eq!(servers.iter().filter(|server| was_asked(server)).count(), MAX_QUERIED);
+        assert!(!was_asked(&seed));
+    }
+}

@@ -128,84 +128,21 @@ impl Drop for MigrationBarrier {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
-    use std::time::Duration;
 
-    use tokio::sync::{mpsc, oneshot};
-    use tokio::task::JoinSet;
+    use futures_util::FutureExt;
 
     use super::*;
-    use crate::backend::EventReceiver;
-    use crate::backend::redis::command_queue::CommandQueue;
     use crate::backend::redis::node::pipeline::RouteHistory;
-    use crate::backend::redis::node::test_node::{FakeServer, acquire};
-    use crate::backend::redis::reply_sink::EngineSink;
+    use crate::backend::redis::node::test_node::acquire;
+    use crate::backend::redis::reply_sink::ReplySink as _;
     use crate::backend::redis::topology::cluster::MAX_PRIMARIES;
+    use crate::backend::redis::topology::cluster::primary::PrimaryReplySink;
     use crate::backend::redis::topology::cluster::redirects::Redirect;
-    use crate::config::Settings;
-    use crate::config::cluster::ClusterEndpoint;
-    use crate::config::node_spec::NodeSpec;
-    use crate::token::TokenSource;
+    use crate::backend::redis::topology::cluster::tests::{Primaries, assign, at, cluster, member, recorded};
 
-    const LIMIT: Duration = Duration::from_secs(20);
-
-    fn cluster() -> Arc<Cluster> {
-        let seeds = ClusterEndpoint { servers: Vec::new(), access: NodeSpec::default() };
-        let sink = EngineSink { shared: Arc::new(CommandQueue::default()), events: EventReceiver::default() };
-        let process = TokenSource::of_process(1).process();
-        let mut settings = Settings::default();
-        settings.rules.tracking = false;
-        Cluster::new(seeds, &settings, sink, process)
-    }
-
-    fn at(host: &str, port: u16) -> Address {
-        Address { host: host.to_owned(), port }
-    }
-
-    fn assign(cluster: &Cluster, slot: Slot, to: &Address, source: OwnershipSource) -> usize {
-        cluster.decide(|state, _| cluster.assign_slots(state, vec![(slot, to.clone())], source)).len()
-    }
-
-    /// A cluster with connected primaries.
-    struct Primaries {
-        cluster: Arc<Cluster>,
-        addresses: Vec<Address>,
-        servers: Vec<FakeServer>,
-        /// The keys of the acquires that the servers received.
-        asked: mpsc::UnboundedReceiver<String>,
-        running: JoinSet<()>,
-    }
-
-    impl Primaries {
-        async fn start(count: usize) -> Self {
-            let (cluster, mut running) = (cluster(), JoinSet::new());
-            cluster.engine.shared.runtimes.set_own(tokio::runtime::Handle::current());
-            let (ask, asked) = mpsc::unbounded_channel();
-            let servers: Vec<_> = (0..count).map(|_| FakeServer::start(ask.clone())).collect();
-            let addresses: Vec<_> = servers.iter().map(|server| at("127.0.0.1", server.port)).collect();
-            for address in &addresses {
-                let member = cluster.member_at(&mut lock(&cluster.state), address).expect("there is room");
-                let (first, connected) = oneshot::channel();
-                running.spawn(Arc::clone(&member.node).run(Some(first)));
-                connected.await.expect("the attempt ends").expect("the server takes connections");
-            }
-            let driven = Arc::clone(&cluster);
-            running.spawn(async move {
-                loop {
-                    driven.engine.shared.wake.notified().await;
-                    driven.send(); // like the driver, for a long queue
-                }
-            });
-            Self { cluster, addresses, servers, asked, running }
-        }
-
-        async fn asked(&mut self) -> String {
-            tokio::time::timeout(LIMIT, self.asked.recv()).await.expect("it is asked").expect("servers run")
-        }
-    }
-
-    #[test]
-    fn a_view_does_not_override_a_newer_redirect() {
-        let cluster = cluster();
+    #[tokio::test]
+    async fn a_view_does_not_override_a_newer_redirect() {
+        let cluster = cluster(&[]);
         let (slot, other) = (Slot::of("order:7"), Slot::of("order:8"));
         let assign = |slot, port, source| assign(&cluster, slot, &at("10.0.0.1", port), source);
         let owner = |slot| lock(&cluster.state).table.owner(slot).map(|member| member.address.port);
@@ -222,9 +159,9 @@ mod tests {
         assert_eq!(owner(slot), Some(3), "a newer view is adopted");
     }
 
-    #[test]
-    fn a_redirect_beyond_the_bound_of_primaries_is_not_followed() {
-        let cluster = cluster();
+    #[tokio::test]
+    async fn a_redirect_beyond_the_bound_of_primaries_is_not_followed() {
+        let cluster = cluster(&[]);
         let address = |number: usize| at("10.0.0.1", u16::try_from(number).expect("it is a port"));
         let member_at = |number| cluster.member_at(&mut lock(&cluster.state), &address(number));
         for number in 1..=MAX_PRIMARIES {
@@ -313,9 +250,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn requests_do_not_overtake_a_parked_request() {
-        let cluster = cluster();
+    #[tokio::test]
+    async fn requests_do_not_overtake_a_parked_request() {
+        let cluster = cluster(&[]);
         let (old, new) = (at("10.0.0.1", 1), at("10.0.0.2", 2));
         let later = |key: &str| (acquire(key), Redirect::TryAgain);
         let moved = |key: &str| (acquire(key), Redirect::Moved(Slot::of(key), new.clone()));
@@ -328,5 +265,88 @@ mod tests {
         let parked: Vec<_> =
             lock(&cluster.state).parked.iter().map(|redirected| redirected.request.token).collect();
         assert_eq!(parked, order);
+    }
+
+    #[tokio::test]
+    async fn requests_that_wait_for_the_old_primary_go_first_to_the_new_one() {
+        let cluster = cluster(&[]);
+        let (old, new) = (at("10.0.0.1", 1), at("10.0.0.2", 2));
+        for key in ["{7}", "{8}"] {
+            assign(&cluster, Slot::of(key), &old, OwnershipSource::Map);
+        }
+        cluster.take(vec![acquire("{7}a"), acquire("{8}b")]);
+        lock(&cluster.state).deferred.push(acquire("{7}later"));
+
+        assign(&cluster, Slot::of("{7}"), &new, OwnershipSource::Redirect);
+
+        let state = lock(&cluster.state);
+        let deferred: Vec<_> = state.deferred.iter().map(|request| &*request.key).collect();
+        assert_eq!(deferred, ["{7}a", "{7}later"]);
+        assert!(cluster.parked.notified().now_or_never().is_some(), "they are sent soon");
+        let old = state.known(&old).expect("it is known");
+        let left: Vec<_> = old.finish_connecting().into_iter().map(|waiting| waiting.request.key).collect();
+        assert_eq!(left.iter().map(|key| &**key).collect::<Vec<_>>(), ["{8}b"]);
+    }
+
+    #[tokio::test]
+    async fn each_migration_ends_with_its_own_requests() {
+        let mut primaries = Primaries::start(3).await;
+        let (cluster, to) = (Arc::clone(&primaries.cluster), &primaries.addresses[2].clone());
+        let (busy, other) = (Slot::of("{7}"), Slot::of("{8}"));
+        assign(&cluster, busy, &primaries.addresses[0], OwnershipSource::Map);
+        assign(&cluster, other, &primaries.addresses[1], OwnershipSource::Map);
+        primaries.servers[0].hold();
+        cluster.take(vec![acquire("{7}a")]);
+        assert_eq!(primaries.asked().await, "{7}a");
+
+        assign(&cluster, busy, to, OwnershipSource::Redirect);
+        assign(&cluster, other, to, OwnershipSource::Redirect); // nothing is in flight there
+
+        let migrating: Vec<_> = lock(&cluster.state).migrating.keys().copied().collect();
+        assert_eq!(migrating, [busy]);
+    }
+
+    #[tokio::test]
+    async fn a_primary_that_gained_a_slot_while_away_has_moved() {
+        let mut primaries = Primaries::start(1).await;
+        let (cluster, away) = (Arc::clone(&primaries.cluster), at("10.0.0.1", 1));
+        let events = recorded(&cluster, &["{7}a", "{8}b"]);
+        member(&cluster, &away);
+        let reconnect = |address: &Address| {
+            let sink = PrimaryReplySink { cluster: Arc::downgrade(&cluster), address: address.clone() };
+            sink.connected(false);
+            lock(&events.reconnects).pop()
+        };
+        let ready = primaries.addresses[0].clone();
+        assert_eq!(reconnect(&away), Some((true, vec![])), "it is new");
+        for address in [&away, &ready] {
+            reconnect(address);
+            assert_eq!(reconnect(address), Some((false, vec![])));
+        }
+
+        assign(&cluster, Slot::of("{7}"), &away, OwnershipSource::Map);
+        assign(&cluster, Slot::of("{8}"), &ready, OwnershipSource::Map);
+
+        assert_eq!(reconnect(&away), Some((true, vec!["{7}a"])));
+        assert_eq!(reconnect(&ready), Some((false, vec!["{8}b"])), "it is rechecked when it moves");
+        primaries.running.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn moved_slots_are_rechecked_once_their_primary_is_connected() {
+        let primaries = Primaries::start(1).await;
+        let (cluster, away) = (Arc::clone(&primaries.cluster), at("10.0.0.1", 1));
+        let events = recorded(&cluster, &["{7}a", "{8}b", "{9}c"]);
+        let slots = ["{7}", "{8}"].map(Slot::of);
+        assign(&cluster, slots[0], &primaries.addresses[0], OwnershipSource::Map);
+        assign(&cluster, slots[1], &away, OwnershipSource::Map);
+        lock(&events.reconnects).clear();
+
+        cluster.recheck_moved(&HashSet::new());
+        assert!(lock(&events.reconnects).is_empty());
+        cluster.recheck_moved(&HashSet::from(slots));
+
+        assert_eq!(*lock(&events.reconnects), [(true, vec!["{7}a"])]);
+        assert!(member(&cluster, &away).is_used(), "it is connected to");
     }
 }
