@@ -140,7 +140,13 @@ const ROLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
+    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer};
+    use crate::config::Settings;
+    use crate::config::node_spec::NodeSpec;
+    use crate::config::sentinel::SentinelEndpoint;
 
     #[test]
     fn only_a_server_with_role_master_is_a_primary() {
@@ -152,5 +158,91 @@ mod tests {
         for reply in [reply("slave"), reply("sentinel"), Value::Nil, Value::Array(Vec::new()), Value::Okay] {
             assert!(check(&reply).is_err(), "{reply:?}");
         }
+    }
+
+    /// Checks a server with these replies to `PING` and `ROLE` when it is connected, and later.
+    async fn checked(
+        discovery: &Discovery,
+        ping: &'static str,
+        role: &'static str,
+    ) -> [Result<(), Failure>; 2] {
+        let server = ScriptedServer::start(move |command| match command {
+            "PING" => format!("{ping}\r\n"),
+            "ROLE" => format!("{role}\r\n"),
+            _ => OK.to_owned(),
+        });
+        let route = ConnectTarget::new(server.spec(), &Settings::default());
+        let mut connection = route.open(route.attempt()).await.expect("it accepts");
+        [discovery.check(&route, &mut connection).await, discovery.look(&route, &mut connection).await]
+    }
+
+    fn discoveries() -> [Discovery; 3] {
+        let spec = NodeSpec { host: "h".to_owned(), port: 1, ..NodeSpec::default() };
+        let route = || Arc::new(ConnectTarget::new(spec.clone(), &Settings::default()));
+        let watched = SentinelEndpoint {
+            name: "shop".to_owned(),
+            sentinels: vec![spec.clone(), NodeSpec { port: 2, ..spec.clone() }],
+            master: NodeSpec::default(),
+        };
+        let sentinels = Sentinels::new(watched, &Settings::default());
+        [Discovery::Fixed(route()), Discovery::Primary(route()), Discovery::Sentinel(Box::new(sentinels))]
+    }
+
+    #[tokio::test]
+    async fn only_a_server_that_may_move_is_checked_for_its_role() {
+        const PRIMARY: &str = "*1\r\n$6\r\nmaster";
+        const REPLICA: &str = "*1\r\n$5\r\nslave";
+        let [fixed, primary, sentinel] = discoveries();
+
+        for discovery in [&fixed, &primary, &sentinel] {
+            assert_eq!(checked(discovery, "+PONG", PRIMARY).await.map(|checked| checked.is_ok()), [true; 2]);
+        }
+        assert_eq!(checked(&fixed, "+PONG", REPLICA).await.map(|checked| checked.is_ok()), [true; 2]);
+        for (discovery, text) in [(&primary, "is not a primary"), (&sentinel, "is not the primary `shop`")] {
+            for checked in checked(discovery, "+PONG", REPLICA).await {
+                let failure = checked.expect_err("it is a replica");
+                assert!(failure.reason.contains(text), "{}", failure.reason);
+                assert_eq!(failure.kind, FailureKind::Passing);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_out_of_service_is_noticed() {
+        const LOADING: &str = "-LOADING Redis is loading the dataset in memory";
+        let [fixed, primary, _] = discoveries();
+
+        for checked in [checked(&fixed, LOADING, LOADING).await, checked(&primary, "+PONG", LOADING).await] {
+            let [_, looked] = checked;
+            let failure = looked.expect_err("it loads");
+            assert!(failure.reason.contains("is out of service"), "{}", failure.reason);
+        }
+    }
+
+    #[test]
+    fn a_role_that_cannot_be_read_is_an_error() {
+        let server = Redacted::new("h:1");
+        for (line, kind, text) in [
+            ("NOPERM no", FailureKind::Lasting, "allow it `+role`"),
+            ("ERR busy", FailureKind::Passing, "ERR busy"),
+        ] {
+            let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("it is RESP");
+
+            let failure = role(&reply, format_args!("a primary"), &server).expect_err("there is no role");
+
+            assert!(failure.kind == kind && failure.reason.contains(text), "{failure:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_server_that_may_move_is_looked_at_every_second() {
+        let [fixed, primary, sentinel] = discoveries();
+
+        assert_eq!(fixed.look_every(), None);
+        assert_eq!([primary.look_every(), sentinel.look_every()], [Some(Duration::from_secs(1)); 2]);
+        assert!(fixed.primary_changed().now_or_never().is_none());
+        assert!(primary.primary_changed().now_or_never().is_none());
+        assert_eq!(fixed.to_string(), "redis at h:1");
+        assert_eq!(sentinel.to_string(), "the primary `shop` of sentinels h:1, h:2");
     }
 }

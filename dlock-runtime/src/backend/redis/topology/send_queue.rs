@@ -211,4 +211,28 @@ mod tests {
 
         assert!(!is_left(&driver) && sent == MAX_SENDS + 1);
     }
+
+    #[test]
+    fn requests_for_a_server_are_together_while_their_route_is_the_same() {
+        let mut fan = FanOut::default();
+        assert!(fan.is_empty());
+        for (key, server, asking) in [
+            ("a", 0, false),
+            ("b", 0, true),
+            ("c", 0, true),
+            ("d", 0, false),
+            ("e", 1, false),
+            ("f", 0, false),
+        ] {
+            fan.add((server, asking), |(of, _)| *of == server, acquire(key));
+        }
+        assert!(!fan.is_empty());
+
+        let keys = |requests: Vec<Request>| -> String {
+            requests.iter().map(|request| request.key.to_string()).collect()
+        };
+        let parts: Vec<_> = fan.into_iter().map(|(to, requests)| (to, keys(requests))).collect();
+        let expected = [((0, false), "a"), ((0, true), "bc"), ((0, false), "df"), ((1, false), "e")];
+        assert_eq!(parts, expected.map(|(to, keys)| (to, keys.to_owned())));
+    }
 }

@@ -182,6 +182,8 @@ const WHOLE_SECONDS: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer};
+    use crate::config::Settings;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -280,6 +282,88 @@ mod tests {
                 matches!(&result, Err(failure) if failure.kind == FailureKind::Lasting && failure.reason.contains(remedy)),
                 "{result:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_hold_that_is_extended_again_began_when_it_was_extended_first() {
+        for (again, counts) in [(50, false), (59, false), (60, true)] {
+            let (membership, now) = (Membership::new(3, SECOND), boot_time());
+            let extended = Command::Renew { lease: 60 * SECOND };
+            membership.record_lease(extended, now);
+            assert!(enter(&membership, 0, &info("a", 0)).is_ok());
+
+            membership.record_lease(extended, now.plus(again * SECOND));
+
+            assert_eq!(membership.counts(0, now.plus(100 * SECOND)), counts, "extended after {again} s");
+        }
+    }
+
+    #[test]
+    fn a_shorter_extension_does_not_end_a_longer_one() {
+        let (membership, now) = (Membership::new(3, SECOND), boot_time());
+        membership.record_lease(Command::Renew { lease: 60 * SECOND }, now);
+        assert!(enter(&membership, 0, &info("a", 0)).is_ok());
+
+        membership.record_lease(Command::SetTtl { ttl: 2 * SECOND }, now.plus(SECOND));
+
+        assert!(!membership.counts(0, now.plus(50 * SECOND)) && membership.counts(0, now.plus(60 * SECOND)));
+    }
+
+    #[test]
+    fn a_server_counts_from_the_end_of_the_longest_lease() {
+        let membership = Membership::new(3, 30 * SECOND);
+        let before = boot_time();
+        assert!(enter(&membership, 0, &info("a", 20)).is_ok());
+        let after = boot_time();
+
+        assert!(
+            !membership.counts(0, before.plus(9 * SECOND)) && membership.counts(0, after.plus(10 * SECOND))
+        );
+    }
+
+    /// Enters a server with this reply to `INFO` as the first of three.
+    async fn described(reply: &'static str) -> (Arc<Membership>, Result<(), Failure>) {
+        let server = ScriptedServer::start(move |command| match command {
+            "INFO" => reply.to_owned(),
+            _ => OK.to_owned(),
+        });
+        let membership = Arc::new(Membership::new(3, SECOND));
+        let route = ConnectTarget::new(server.spec(), &Settings::default());
+        let mut connection = route.open(route.attempt()).await.expect("it accepts");
+        let index = MemberIndex { membership: Arc::clone(&membership), server: 0 };
+        let entered = index.enter(&route, &mut connection).await;
+        (membership, entered)
+    }
+
+    #[tokio::test]
+    async fn a_server_describes_itself() {
+        for reply in [
+            "$33\r\nrun_id:a\r\nuptime_in_seconds:100\r\n\r\n",
+            "=37\r\ntxt:run_id:a\r\nuptime_in_seconds:100\r\n\r\n",
+        ] {
+            let (membership, entered) = described(reply).await;
+
+            assert!(entered.is_ok(), "{reply}: {entered:?}");
+            assert!(membership.counts(0, boot_time()) && !membership.counts(1, boot_time()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_describe_itself_is_not_entered() {
+        for (reply, kind, text) in [
+            ("+OK\r\n", FailureKind::Passing, "does not report its uptime"),
+            ("$8\r\nrun_id:a\r\n", FailureKind::Passing, "does not report its uptime"),
+            ("-NOPERM no\r\n", FailureKind::Lasting, "NOPERM no"),
+            ("-NOPERM no\r\n", FailureKind::Lasting, "; allow it `+info`"),
+            ("-LOADING it\r\n", FailureKind::Passing, "LOADING it"),
+        ] {
+            let (membership, entered) = described(reply).await;
+
+            let failure = entered.expect_err("it is not described");
+            assert!(failure.kind == kind && failure.reason.contains(text), "{failure:?}");
+            assert_eq!(failure.reason.contains("+info"), kind == FailureKind::Lasting);
+            assert!(!membership.counts(0, boot_time()));
         }
     }
 }

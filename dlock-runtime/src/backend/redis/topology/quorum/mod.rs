@@ -319,3 +319,148 @@ impl ReplySink for Votes {
 
 /// An epoch that no connection has: a withdrawal must be answered twice to count as proof.
 const NO_CONNECTION: u64 = 0;
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::backend::EventReceiver;
+    use crate::backend::redis::node::test_node::acquire;
+    use crate::backend::redis::topology::quorum::operations::OperationOutcome;
+    use crate::backend::redis::topology::scripted_server::RecordedEvents;
+    use crate::config::node_spec::NodeSpec;
+    use crate::protocol::command::FailureKind;
+    use crate::token::TokenSource;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    /// A quorum of three servers that are not reachable.
+    fn quorum() -> (Arc<Quorum>, EventReceiver) {
+        let spec = |port| NodeSpec { host: "127.0.0.1".to_owned(), port, ..NodeSpec::default() };
+        let events = EventReceiver::default();
+        let sink = EngineSink { shared: Arc::default(), events: events.clone() };
+        let process = TokenSource::of_process(1).process();
+        let servers = QuorumEndpoint([1, 2, 3].map(spec).to_vec());
+        (Quorum::new(servers, &Settings::default(), sink, process), events)
+    }
+
+    fn recorded(events: &EventReceiver) -> Arc<RecordedEvents> {
+        let recorded = Arc::new(RecordedEvents { keys: vec!["k"], ..RecordedEvents::default() });
+        let receiver: Weak<RecordedEvents> = Arc::downgrade(&recorded);
+        events.attach(receiver);
+        recorded
+    }
+
+    fn unknown() -> Reply {
+        Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"))
+    }
+
+    fn withdraw() -> Request {
+        Request { command: Command::Withdraw, ..acquire("k") }
+    }
+
+    /// Returns the servers at which a token must be cleaned up.
+    fn cleaned_up(quorum: &Quorum) -> Vec<usize> {
+        let voters = quorum.voters.iter().enumerate();
+        voters.filter(|(_, voter)| !voter.cleanup.is_empty()).map(|(server, _)| server).collect()
+    }
+
+    #[tokio::test]
+    async fn a_request_is_refused_once_while_no_server_is_reachable() {
+        let (quorum, events) = quorum();
+        let (events, shared) = (recorded(&events), Arc::clone(&quorum.sink.shared));
+        shared.push(acquire("k"));
+
+        quorum.take(shared.take());
+
+        assert_eq!(events.refused().len(), 1);
+        assert!(!shared.has_more(), "it is answered by each server");
+        assert_eq!(quorum.traffic(), LoadHint::DriverOnly);
+        assert_eq!(quorum.clean_up(LIMIT), LIMIT);
+    }
+
+    #[tokio::test]
+    async fn a_token_without_an_owner_is_cleaned_up_at_every_server() {
+        for (reply, servers) in [(unknown(), vec![0, 1, 2]), (Reply::Contended, vec![])] {
+            let (quorum, _no_engine) = quorum();
+            let outcome =
+                |key: &str, sent| OperationOutcome { request: acquire(key), reply: reply.clone(), sent };
+            let now = boot_time();
+
+            quorum.report(vec![outcome("a", BootInstant::START), outcome("b", now)], now);
+
+            assert_eq!(cleaned_up(&quorum), servers, "{reply:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_withdrawal_that_failed_is_repeated_at_its_server() {
+        let refused = Reply::Refused(Failure::new(FailureKind::Passing, "out of memory"));
+        for (reply, servers) in [(unknown(), vec![1]), (refused, vec![1]), (Reply::NotOwner, vec![])] {
+            let (quorum, _no_engine) = quorum();
+
+            quorum.on_votes(1, vec![(withdraw(), reply.clone())], boot_time(), Some(7));
+
+            assert_eq!(cleaned_up(&quorum), servers, "{reply:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_empty_vote_changes_nothing() {
+        let (quorum, _no_engine) = quorum();
+
+        quorum.on_votes(1, Vec::new(), boot_time(), None);
+
+        assert!(quorum.sink.shared.cleanup.more.notified().now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn spread_retries_are_random_and_others_are_not() {
+        let (quorum, events) = quorum();
+        let events = recorded(&events);
+        let ttl = |ttl, round_trip| {
+            let (request, sent) = (acquire("k"), BootInstant::START);
+            let reply = Reply::NotQueued { ttl };
+            quorum.report(vec![OperationOutcome { request, reply, sent }], sent.plus(round_trip));
+            match lock(&events.replies).pop() {
+                Some((_, Reply::NotQueued { ttl })) => ttl,
+                other => panic!("it is still not queued: {other:?}"),
+            }
+        };
+        let (second, slow) = (Duration::from_secs(1), Duration::from_secs(10));
+
+        assert_eq!((ttl(Some(second), slow), ttl(None, slow)), (Some(second), None));
+        for (round_trip, longest) in [(Duration::ZERO, 8), (Duration::from_millis(10), 40), (slow, 200)] {
+            let longest = Duration::from_millis(longest);
+            let all: Vec<_> = (0..200).filter_map(|_| ttl(Some(Duration::ZERO), round_trip)).collect();
+            assert!(all.iter().all(|ttl| *ttl <= longest) && all.iter().any(|ttl| *ttl > longest / 2));
+        }
+    }
+
+    #[tokio::test]
+    async fn events_of_each_server_reach_the_engine_except_grants() {
+        let (quorum, events) = quorum();
+        let events = recorded(&events);
+        let votes = Votes { quorum: Arc::downgrade(&quorum), server: 0 };
+
+        votes.on_key_event(Some(&"k".into()));
+        votes.connected(true);
+        votes.connected(false);
+
+        assert_eq!(*lock(&events.invalidations), [Some("k".into())]);
+        assert_eq!(*lock(&events.reconnects), [(true, vec!["k"]), (false, vec!["k"])]);
+    }
+
+    #[tokio::test]
+    async fn a_run_ends_if_no_majority_can_be_reached() {
+        let (quorum, _no_engine) = quorum();
+        let (first, outcome) = oneshot::channel();
+
+        let ended = tokio::time::timeout(LIMIT, quorum.run(Some(first))).await;
+
+        assert!(ended.is_ok_and(|ended| ended.is_ok()));
+        let failure = outcome.await.expect("it tells").expect_err("none is reachable");
+        assert!(failure.reason.contains("a quorum needs 2 of 3 servers"), "{}", failure.reason);
+    }
+}

@@ -185,6 +185,7 @@ mod tests {
 
     use super::*;
     use crate::protocol::command::{Failure, FailureKind};
+    use crate::protocol::foreign_clients::FleetHold;
     use crate::token::TokenSource;
 
     const LEASE: Duration = Duration::from_secs(30);
@@ -281,5 +282,71 @@ mod tests {
 
         assert!(counted.outcome.is_some() && counted.follows.is_empty());
         assert!(operations.renewing.is_empty());
+    }
+
+    #[test]
+    fn the_reply_to_a_repair_settles_it() {
+        for (reply, follows) in [
+            (None, &[(2, FollowUp::Orphan)][..]),
+            (Some(Reply::Owner), &[]),
+            (Some(unknown()), &[(2, FollowUp::Orphan)]),
+        ] {
+            let (mut operations, token) = (QuorumOperations::default(), TokenSource::of_process(1).next());
+            let votes = [Reply::Owner, Reply::Owner, Reply::NotOwner];
+            let renewed = votes_on(&mut operations, token, Command::Renew { lease: LEASE }, votes);
+            assert_eq!(renewed[2].follows, [(2, FollowUp::Repair(LEASE))]);
+            if let Some(reply) = reply {
+                operations.repaired(2, token, &reply);
+            }
+
+            let votes = [Reply::Owner, Reply::Owner, Reply::Owner];
+            let released = votes_on(&mut operations, token, Command::RELEASE, votes);
+
+            assert_eq!(released[2].follows, follows);
+            assert!(operations.late.is_empty());
+        }
+    }
+
+    #[test]
+    fn only_the_end_of_a_hold_cleans_up_after_it() {
+        let tokens = TokenSource::of_process(1);
+        let fleet_hold = FleetHold::UNKNOWN;
+        for (command, ends) in [
+            (Command::Renew { lease: LEASE }, false),
+            (Command::Verify, false),
+            (Command::Yield { next: tokens.next(), fleet_hold }, true),
+            (Command::ReleaseWithoutHandoff, true),
+        ] {
+            let (mut operations, token) = (QuorumOperations::default(), tokens.next());
+            let acquire = Command::Acquire { lease: LEASE };
+            votes_on(&mut operations, token, acquire, [Reply::Owner, Reply::Owner, unknown()]);
+
+            let votes = [Reply::Owner, Reply::Owner, Reply::Owner];
+            let counted = votes_on(&mut operations, token, command, votes);
+
+            let follows: &[_] = if ends { &[(2, FollowUp::Orphan)] } else { &[] };
+            assert_eq!(counted[2].follows, follows, "{command:?}");
+            assert_eq!(operations.late.is_empty(), ends, "{command:?}");
+        }
+    }
+
+    #[test]
+    fn a_renewal_behind_another_still_repairs() {
+        let (mut operations, token) = (QuorumOperations::default(), TokenSource::of_process(1).next());
+        let renew = Command::Renew { lease: LEASE };
+        let asked = || Request::new("k".into(), token, renew);
+        let first = operations.open(asked(), BootInstant::START, 3);
+        let second = operations.open(asked(), BootInstant::START, 3);
+        assert_ne!(first, second);
+
+        for number in [first, second] {
+            operations.vote(0, number, &asked(), Reply::Owner, true);
+            operations.vote(1, number, &asked(), Reply::Owner, true);
+            let counted = operations.vote(2, number, &asked(), Reply::NotOwner, true);
+
+            assert_eq!(counted.follows, [(2, FollowUp::Repair(LEASE))]);
+            let pending = operations.renewing.get(&token).map_or(0, Vec::len);
+            assert_eq!(pending, usize::from(number == first), "the other one is pending");
+        }
     }
 }

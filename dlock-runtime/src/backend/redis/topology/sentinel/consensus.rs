@@ -169,4 +169,38 @@ mod tests {
 
         assert_eq!(PrimaryVote::of(&report).named(at("a")), Some(at("a")));
     }
+
+    #[test]
+    fn a_demoted_server_needs_more_than_half_of_the_replies() {
+        for (replies, is_tried) in [
+            (&["a"][..], true),
+            (&["a", "b"], false),
+            (&["a", "b", "a"], true),
+            (&["a", "b", "a", "b"], false),
+            (&["a", "b", "a", "b", "a"], true),
+            (&["a", "b", "b", "b", "a"], false),
+        ] {
+            let mut vote = PrimaryVote::of(&switched());
+            for named in replies {
+                vote.named(at(named));
+            }
+
+            assert_eq!(vote.last_resort().is_some(), is_tried, "{replies:?}");
+        }
+    }
+
+    #[test]
+    fn an_announced_primary_is_the_latest_until_one_is_found() {
+        let mut report = SentinelReport::default();
+        assert_eq!(report.latest(), None);
+        report.found(at("a"));
+        assert!(report.switched(at("a"), at("b")));
+        assert_eq!(report.latest(), Some(&at("b")));
+
+        report.found(at("c"));
+
+        assert_eq!(report.latest(), Some(&at("c")));
+        assert_eq!(PrimaryVote::of(&report).first(), None, "nothing is announced");
+        assert_eq!(PrimaryVote::of(&report).named(at("a")), None, "it is still demoted");
+    }
 }

@@ -225,3 +225,165 @@ pub(super) fn read_value(value: &redis::Value) {
 pub(super) fn read_message(message: &[u8]) {
     let _ = replies::SwitchMaster::parse(message, "shop");
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer, bulk, list};
+    use crate::token::TokenSource;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn at(host: &str) -> Address {
+        Address { host: host.to_owned(), port: 6379 }
+    }
+
+    /// A sentinel that reports this primary.
+    fn sentinel(primary: &'static str) -> ScriptedServer {
+        ScriptedServer::start(move |command| match command {
+            "SENTINEL GET-MASTER-ADDR-BY-NAME shop" => list(&[primary, "6379"]),
+            _ => OK.to_owned(),
+        })
+    }
+
+    /// A sentinel that replies so to each query.
+    fn refusing(reply: &'static str) -> ScriptedServer {
+        ScriptedServer::start(move |command| match command.split(' ').next() {
+            Some("SENTINEL") => format!("{reply}\r\n"),
+            _ => OK.to_owned(),
+        })
+    }
+
+    fn sentinels_at(sentinels: Vec<NodeSpec>) -> Sentinels {
+        let master = NodeSpec { username: Some("user".to_owned()), ..NodeSpec::default() };
+        Sentinels::new(SentinelEndpoint { name: "shop".to_owned(), sentinels, master }, &Settings::default())
+    }
+
+    fn sentinels(servers: &[&ScriptedServer]) -> Sentinels {
+        sentinels_at(servers.iter().map(|server| server.spec()).collect())
+    }
+
+    /// Looks for the primary, which is the server at `primary`. Returns where it was found.
+    async fn found(sentinels: &Sentinels, primary: &str) -> Result<String, Failure> {
+        let open = |target: Arc<ConnectTarget>| async move {
+            let Address { host, port } = target.address();
+            if host == primary && port == 6379 {
+                return Ok(host);
+            }
+            Err(Failure::new(FailureKind::Passing, format!("{host} is a replica")))
+        };
+        sentinels.find(open).await
+    }
+
+    #[tokio::test]
+    async fn the_reported_server_that_is_the_primary_is_found() {
+        let servers = [sentinel("a"), sentinel("b"), refusing("-NOPERM no")];
+        let sentinels = sentinels(&servers.each_ref());
+
+        assert_eq!(found(&sentinels, "b").await.expect("one of them is"), "b");
+        assert_eq!(lock(&sentinels.report).latest(), Some(&at("b")));
+        let failure = found(&sentinels, "c").await.expect_err("none of them is");
+        assert!(failure.reason.contains("is a replica"), "{}", failure.reason);
+        assert_eq!(sentinels.name(), "shop");
+    }
+
+    #[tokio::test]
+    async fn a_demoted_server_is_tried_if_most_sentinels_report_it() {
+        let servers = [sentinel("a"), sentinel("a"), sentinel("b")];
+        for (servers, is_found) in [(&servers[..], true), (&servers[1..], false)] {
+            let sentinels = sentinels(&servers.iter().collect::<Vec<_>>());
+            lock(&sentinels.report).found(at("a"));
+            lock(&sentinels.report).switched(at("a"), at("b"));
+
+            assert_eq!(found(&sentinels, "a").await.is_ok(), is_found);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_failure_that_lasts_is_reported() {
+        let wrong = refusing("-NOAUTH Authentication required.");
+        let (loading, busy) = (refusing("-LOADING it"), refusing("-ERR busy"));
+        let failure = |servers: Vec<&ScriptedServer>| {
+            let sentinels = sentinels(&servers);
+            async move { found(&sentinels, "a").await.expect_err("no server is reported") }
+        };
+
+        let lasting = failure(vec![&loading, &wrong, &busy]).await;
+        let passing = failure(vec![&loading]).await;
+        let none = found(&sentinels_at(Vec::new()), "a").await.expect_err("there is no sentinel");
+
+        assert_eq!(lasting.kind, FailureKind::Lasting);
+        assert!(lasting.reason.contains("requires a password"), "{}", lasting.reason);
+        assert_eq!((passing.kind, none.kind), (FailureKind::Passing, FailureKind::Passing));
+        let name = format!("the primary `shop` of sentinels {} cannot be found", loading.address());
+        assert!(passing.reason.starts_with(&name), "{}", passing.reason);
+        assert!(passing.reason.contains("LOADING it"), "{}", passing.reason);
+        assert!(none.reason.contains("no reply"), "{}", none.reason);
+    }
+
+    #[tokio::test]
+    async fn a_server_is_opened_as_the_url_says_and_known_from_before() {
+        let server = sentinel("a");
+        let sentinels = sentinels(&[&server]);
+        assert!(found(&sentinels, "a").await.is_ok());
+
+        let (known, other) = (sentinels.target_at(&at("a")), sentinels.target_at(&at("b")));
+
+        assert!(Arc::ptr_eq(&known, &sentinels.target_at(&at("a"))), "it knows what the server lacks");
+        assert_eq!((known.address(), other.address()), (at("a"), at("b")));
+        assert_eq!(other.shown.to_string(), "b:6379");
+    }
+
+    #[tokio::test]
+    async fn a_missed_switch_is_noticed_if_most_sentinels_report_it() {
+        for (primaries, is_noticed) in [
+            (&["b"][..], true),
+            (&["b", "a"], false),
+            (&["b", "b", "a"], true),
+            (&["b", "a", "a"], false),
+            (&["a", "b", "b"], false),
+        ] {
+            let servers: Vec<_> = primaries.iter().map(|primary| sentinel(primary)).collect();
+            let sentinels = sentinels(&servers.iter().collect::<Vec<_>>());
+            sentinels.catch_up(&sentinels.routes[0]).await;
+            assert_eq!(lock(&sentinels.report).latest(), None, "no primary was found before");
+            lock(&sentinels.report).found(at("a"));
+
+            sentinels.catch_up(&sentinels.routes[0]).await;
+
+            assert_eq!(sentinels.primary_changed().now_or_never().is_some(), is_noticed, "{primaries:?}");
+            let latest = at(if is_noticed { "b" } else { "a" });
+            assert_eq!(lock(&sentinels.report).latest(), Some(&latest), "{primaries:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_announced_switch_is_noticed() {
+        let server = sentinel("a");
+        let (sentinels, jitter) = (sentinels(&[&server]), Jitter::of(TokenSource::of_process(1).process()));
+        lock(&sentinels.report).found(at("a"));
+        let announce = |payload: &str| {
+            let parts = [bulk("message"), bulk(SWITCHES), bulk(payload)];
+            server.push(&format!("*3\r\n{}", parts.concat()));
+        };
+        let announced = async {
+            // It has subscribed before it catches up.
+            while !server.was_asked("SENTINEL") {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            announce("other a 6379 b 6379");
+            announce("shop a 6379 c 6379");
+            sentinels.primary_changed().await;
+        };
+
+        tokio::select! {
+            () = sentinels.watch(&jitter) => panic!("it watches forever"),
+            announced = tokio::time::timeout(LIMIT, announced) => announced.expect("it is noticed"),
+        }
+
+        assert!(server.was_asked("SUBSCRIBE +switch-master"));
+        assert_eq!(lock(&sentinels.report).latest(), Some(&at("c")));
+    }
+}

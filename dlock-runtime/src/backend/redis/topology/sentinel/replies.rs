@@ -95,4 +95,27 @@ mod tests {
             assert_eq!(SwitchMaster::parse(invalid.as_bytes(), "shop"), None, "{invalid}");
         }
     }
+
+    #[test]
+    fn a_reply_without_a_primary_says_what_to_do() {
+        for (reply, kind, text) in [
+            ("*-1", FailureKind::Lasting, "knows no master `shop`"),
+            ("*1\r\n$1\r\nh", FailureKind::Lasting, "gave an unexpected reply"),
+            ("*2\r\n$1\r\nh\r\n$1\r\n0", FailureKind::Lasting, "gave an unexpected reply"),
+            (":1", FailureKind::Lasting, "gave an unexpected reply"),
+            ("-NOAUTH Authentication required.", FailureKind::Lasting, "`?sentinel_password=..`"),
+            ("-NOPERM no", FailureKind::Lasting, "allow `+sentinel|get-master-addr-by-name"),
+            ("-LOADING it", FailureKind::Passing, "LOADING it"),
+            ("-ERR unknown command 'SENTINEL'", FailureKind::Lasting, "is no sentinel"),
+        ] {
+            let reply = redis::parse_redis_value(format!("{reply}\r\n").as_bytes()).expect("it is RESP");
+
+            let failure = master(&reply, "shop", &Redacted::new("h:1")).expect_err("it names none");
+
+            assert!(failure.kind == kind && failure.reason.contains(text), "{failure:?}");
+        }
+        let named = redis::parse_redis_value(b"*2\r\n$1\r\nh\r\n$4\r\n6379\r\n").expect("it is RESP");
+        let named = master(&named, "shop", &Redacted::new("h:1")).expect("it names one");
+        assert_eq!(named.to_string(), "h:6379");
+    }
 }
