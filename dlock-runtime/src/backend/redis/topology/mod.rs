@@ -186,4 +186,23 @@ mod tests {
         tokio::time::timeout(LONG, left).await.expect("the writer is blocked");
         blocked.shutdown_background();
     }
+
+    #[tokio::test]
+    async fn a_server_is_connected_and_receives_requests() {
+        let mut test = TestNode::down(LONG);
+        test.shared.runtimes.set_own(tokio::runtime::Handle::current());
+        let topology = Topology::One(Arc::clone(&test.node));
+        let (first, connected) = oneshot::channel::<Result<(), Failure>>();
+        let asked = async {
+            connected.await.expect("it tells").expect("the server takes connections");
+            assert_eq!(topology.traffic(&test.shared), LoadHint::Idle);
+            topology.take(vec![acquire("k")]);
+            test.asked().await
+        };
+
+        tokio::select! {
+            ended = topology.run(Some(first)) => panic!("it runs forever: {ended:?}"),
+            asked = tokio::time::timeout(LONG, asked) => assert_eq!(asked.as_deref(), Ok("k")),
+        }
+    }
 }

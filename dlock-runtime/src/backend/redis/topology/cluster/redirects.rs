@@ -190,6 +190,7 @@ mod tests {
         assign, at, cluster, connected_member, recorded, until,
     };
     use crate::backend::redis::topology::scripted_server::{ScriptedServer, primary};
+    use crate::protocol::command::Reply;
     use crate::protocol::deadline::BootInstant;
     use crate::sync::lock;
 
@@ -315,5 +316,30 @@ mod tests {
         until(|| asked("{7}b")).await;
 
         assert_eq!(count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_request_follows_its_slot_to_the_named_server() {
+        let (new, slot) = (ScriptedServer::start(primary), Slot::of("{7}"));
+        let redirect = format!("-MOVED {} {}\r\n", slot.index(), new.address());
+        let old = ScriptedServer::start(move |command| match command.split(' ').next() {
+            Some("SET") => redirect.clone(),
+            _ => primary(command),
+        });
+        let (cluster, mut running) = (cluster(&[]), JoinSet::new());
+        let events = recorded(&cluster, &[]);
+        for server in [&old, &new] {
+            connected_member(&cluster, &server.address(), &mut running).await;
+        }
+        assign(&cluster, slot, &old.address(), OwnershipSource::Map);
+
+        cluster.take(vec![acquire("{7}a")]);
+
+        until(|| !lock(&events.replies).is_empty()).await;
+        let replied = lock(&events.replies).pop();
+        assert!(matches!(&replied, Some((request, Reply::Owner)) if &*request.key == "{7}a"), "{replied:?}");
+        assert!(old.was_asked("SET {7}a ") && new.was_asked("SET {7}a "));
+        let owner = lock(&cluster.state).table.owner(slot).map(|owner| owner.address.clone());
+        assert_eq!(owner, Some(new.address()));
     }
 }

@@ -211,7 +211,7 @@ const MAX_QUERIED: usize = 5;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use tokio::task::JoinSet;
 
@@ -219,6 +219,7 @@ mod tests {
     use crate::backend::redis::node::test_node::acquire;
     use crate::backend::redis::topology::cluster::tests::{
         LIMIT, assign, at, cluster, cluster_with, connected_member, lost_member, member, recorded, settings,
+        until,
     };
     use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer, reports};
     use crate::config::Settings;
@@ -381,5 +382,32 @@ mod tests {
 
         assert_eq!(servers.iter().filter(|server| was_asked(server)).count(), MAX_QUERIED);
         assert!(!was_asked(&seed));
+    }
+
+    #[tokio::test]
+    async fn a_stale_map_is_refreshed_before_the_interval_ends() {
+        let (old, new, slot) = (at("10.0.0.1", 1), at("10.0.0.2", 2), Slot::of("{7}"));
+        let (before, after) =
+            (reports("ok", &[(0, 16_383, &[&old])]), reports("ok", &[(0, 16_383, &[&new])]));
+        let has_moved = Arc::new(AtomicBool::new(false));
+        let moved = Arc::clone(&has_moved);
+        let seed = ScriptedServer::start(move |command| {
+            if moved.load(Ordering::SeqCst) { after(command) } else { before(command) }
+        });
+        let cluster = cluster(&[&seed]);
+        let owner = || lock(&cluster.state).table.owner(slot).map(|owner| owner.address.clone());
+        let refreshed = async {
+            until(|| owner() == Some(old.clone())).await;
+            has_moved.store(true, Ordering::SeqCst);
+            let begun = Instant::now();
+            cluster.map_stale.notify_one();
+            until(|| owner() == Some(new.clone())).await;
+            assert!(begun.elapsed() < REFRESH_INTERVAL);
+        };
+
+        tokio::select! {
+            () = cluster.watch() => panic!("it watches forever"),
+            () = refreshed => {}
+        }
     }
 }

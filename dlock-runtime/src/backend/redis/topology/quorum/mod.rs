@@ -463,4 +463,47 @@ mod tests {
         let failure = outcome.await.expect("it tells").expect_err("none is reachable");
         assert!(failure.reason.contains("a quorum needs 2 of 3 servers"), "{}", failure.reason);
     }
+
+    #[tokio::test]
+    async fn requests_for_a_server_are_sent_together() {
+        let ((quorum, _no_engine), mut fan) = (quorum(), QuorumFanOut::default());
+
+        for (number, key) in ["a", "b"].into_iter().enumerate() {
+            quorum.ask_all(number, &acquire(key), &mut fan);
+        }
+
+        let operation = |request: Request| request.recipient.as_ref().and_then(ReplyRecipient::operation);
+        let sent: Vec<_> = fan
+            .into_iter()
+            .map(|(server, requests)| (server, requests.into_iter().map(operation).collect::<Vec<_>>()))
+            .collect();
+        assert_eq!(sent, [0, 1, 2].map(|server| (server, vec![Some(0), Some(1)])));
+    }
+
+    #[tokio::test]
+    async fn a_vote_leads_to_requests_or_a_cleanup_at_its_server() {
+        let lease = Duration::from_secs(7);
+        for (follow, command, cleaned) in [
+            (FollowUp::Withdraw, Some(Command::Withdraw), vec![]),
+            (FollowUp::Repair(lease), Some(Command::Acquire { lease }), vec![]),
+            (FollowUp::Orphan, None, vec![1]),
+            (FollowUp::Unverified, None, vec![]),
+        ] {
+            let ((quorum, _no_engine), mut fan) = (quorum(), QuorumFanOut::default());
+            let asked = [acquire("a"), acquire("b")];
+
+            for asked in &asked {
+                quorum.follow(1, follow, asked, &mut fan);
+            }
+
+            let sent: Vec<_> = fan.into_iter().collect();
+            assert_eq!(sent.len(), usize::from(command.is_some()), "{follow:?}");
+            for (server, requests) in sent {
+                let requests: Vec<_> = requests.into_iter().map(|of| (of.token, Some(of.command))).collect();
+                let expected = asked.each_ref().map(|asked| (asked.token, command));
+                assert_eq!((server, &requests[..]), (1, &expected[..]), "{follow:?}");
+            }
+            assert_eq!(cleaned_up(&quorum), cleaned, "{follow:?}");
+        }
+    }
 }
