@@ -249,16 +249,15 @@ const SHORT: Duration = Duration::from_secs(5);
 mod tests {
     use super::*;
     use crate::backend::redis::probe::session::ProbeTimeout;
-    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer};
+    use crate::backend::redis::topology::scripted_server::{LIMIT, OK, ScriptedServer, patient};
     use crate::backend::redis::transport::connect_target::ConnectTarget;
 
-    const LIMIT: Duration = Duration::from_secs(20);
     const STRINGS: &str = "PING SET GETRANGE PTTL APPEND PEXPIRE SCRIPT-LOAD EVAL EVALSHA TIME SET DEL";
     const STEPS: &str = "acquiring-a-lock renewing-it waiting-for-it inspecting-it releasing-it";
 
     fn settings() -> Settings {
-        let mut settings = Settings::default();
-        settings.rules.response_timeout = LIMIT;
+        let mut settings = patient();
+        settings.rules.tracking = true;
         settings
     }
 

@@ -148,7 +148,9 @@ const ONCE_FOUND: Duration = LIMIT.saturating_sub(TO_FIND_THEM);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer, bulk, list, reports};
+    use crate::backend::redis::topology::scripted_server::{
+        LIMIT as LONG, OK, ScriptedServer, bulk, list, patient, reports,
+    };
     use crate::bounds::{assert_listed, written};
     use crate::doctor::facts::{Sentinel, Server};
     use crate::layout::Layout;
@@ -172,8 +174,8 @@ mod tests {
     async fn asked(sentinels: &[&ScriptedServer]) -> (Option<String>, Vec<String>, Vec<Sentinel>) {
         let sentinels = sentinels.iter().map(|sentinel| sentinel.spec()).collect();
         let watched = SentinelEndpoint { name: "shop".to_owned(), sentinels, master: NodeSpec::default() };
-        let sentinels = Sentinels::new(watched, &Settings::default());
-        let replies = sentinels.examine(ProbeTimeout::new(Duration::from_secs(20))).await;
+        let sentinels = Sentinels::new(watched, &patient());
+        let replies = sentinels.examine(ProbeTimeout::new(LONG)).await;
         let replicas = replies.replicas.iter().map(ToString::to_string).collect();
         (replies.master.map(|master| master.to_string()), replicas, replies.sentinels)
     }
@@ -233,7 +235,7 @@ mod tests {
         let servers: [_; 2] = std::array::from_fn(|_| ScriptedServer::start(|_| OK.to_owned()));
         let specs = servers.iter().map(ScriptedServer::spec).collect();
 
-        let facts = examine(specs, Deployment::Quorum, Settings::default()).await.expect("a thread");
+        let facts = examine(specs, Deployment::Quorum, patient()).await.expect("a thread");
 
         let expected: Vec<_> =
             servers.iter().map(|server| (server.address().to_string(), Part::Master)).collect();
@@ -278,7 +280,7 @@ mod tests {
             master: NodeSpec::default(),
         };
 
-        let facts = examine_by_sentinels(watched, Settings::default()).await.expect("a thread");
+        let facts = examine_by_sentinels(watched, patient()).await.expect("a thread");
 
         let expected = [(primary.address(), Part::Master), (replica.address(), Part::Replica)];
         assert_eq!(parts(&facts.servers), expected.map(|(at, part)| (at.to_string(), part)));
@@ -298,7 +300,7 @@ mod tests {
         );
         let seeds = ClusterEndpoint { servers: vec![lost.spec(), seed.spec()], access: NodeSpec::default() };
 
-        let facts = examine_cluster(seeds, Settings::default()).await.expect("a thread");
+        let facts = examine_cluster(seeds, patient()).await.expect("a thread");
 
         let mut primaries = [&low, &high].map(|server| (server.address().to_string(), Part::Master));
         primaries.sort_by(|a, b| a.0.cmp(&b.0));

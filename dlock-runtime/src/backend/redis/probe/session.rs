@@ -109,8 +109,7 @@ mod tests {
     use std::future::pending;
 
     use super::*;
-    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer};
-    use crate::config::Settings;
+    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer, patient};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -140,7 +139,7 @@ mod tests {
     #[tokio::test]
     async fn a_reply_is_read_as_text_or_as_the_reason_why_not() {
         let server = ScriptedServer::start(|_| OK.to_owned());
-        let route = ConnectTarget::new(server.spec(), &Settings::default());
+        let route = ConnectTarget::new(server.spec(), &patient());
         let session = ProbeSession::connect(&route, ProbeTimeout::new(LIMIT)).await.expect("it accepts");
 
         for (reply, text) in [
@@ -161,7 +160,7 @@ mod tests {
     #[tokio::test]
     async fn each_query_on_a_lost_connection_has_a_reason() {
         let server = ScriptedServer::start(|_| OK.to_owned());
-        let route = ConnectTarget::new(server.spec(), &Settings::default());
+        let route = ConnectTarget::new(server.spec(), &patient());
         let mut session = ProbeSession::connect(&route, ProbeTimeout::new(LIMIT)).await.expect("it accepts");
         let mut questions = redis::pipe();
         questions.cmd("PING").cmd("PING");

@@ -143,8 +143,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer};
-    use crate::config::Settings;
+    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer, patient};
     use crate::config::node_spec::NodeSpec;
     use crate::config::sentinel::SentinelEndpoint;
 
@@ -171,20 +170,20 @@ mod tests {
             "ROLE" => format!("{role}\r\n"),
             _ => OK.to_owned(),
         });
-        let route = ConnectTarget::new(server.spec(), &Settings::default());
+        let route = ConnectTarget::new(server.spec(), &patient());
         let mut connection = route.open(route.attempt()).await.expect("it accepts");
         [discovery.check(&route, &mut connection).await, discovery.look(&route, &mut connection).await]
     }
 
     fn discoveries() -> [Discovery; 3] {
         let spec = NodeSpec { host: "h".to_owned(), port: 1, ..NodeSpec::default() };
-        let route = || Arc::new(ConnectTarget::new(spec.clone(), &Settings::default()));
+        let route = || Arc::new(ConnectTarget::new(spec.clone(), &patient()));
         let watched = SentinelEndpoint {
             name: "shop".to_owned(),
             sentinels: vec![spec.clone(), NodeSpec { port: 2, ..spec.clone() }],
             master: NodeSpec::default(),
         };
-        let sentinels = Sentinels::new(watched, &Settings::default());
+        let sentinels = Sentinels::new(watched, &patient());
         [Discovery::Fixed(route()), Discovery::Primary(route()), Discovery::Sentinel(Box::new(sentinels))]
     }
 

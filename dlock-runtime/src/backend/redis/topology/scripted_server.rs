@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use redis::Value;
 
@@ -11,6 +12,7 @@ use crate::backend::event_effects::EventEffects;
 use crate::backend::redis::transport::address::Address;
 use crate::backend::redis::transport::error_kind;
 use crate::backend::{BackendEvents, Request};
+use crate::config::Settings;
 use crate::config::node_spec::NodeSpec;
 use crate::key::Name;
 use crate::protocol::command::Reply;
@@ -120,6 +122,17 @@ impl ServerState {
         }
     }
 }
+
+/// The settings of tests: a busy machine is given time to reply.
+pub(in crate::backend::redis) fn patient() -> Settings {
+    let mut settings = Settings { connect_timeout: LIMIT, ..Settings::default() };
+    settings.rules.response_timeout = LIMIT;
+    settings.rules.tracking = false;
+    settings
+}
+
+/// The time limit of whatever a test waits for.
+pub(in crate::backend::redis) const LIMIT: Duration = Duration::from_secs(20);
 
 /// The reply of a primary without keys.
 pub(in crate::backend::redis) fn primary(command: &str) -> String {

@@ -491,17 +491,10 @@ mod tests {
     use crate::backend::redis::topology::Topology;
     use crate::backend::redis::topology::cluster::redirects::Redirect;
     use crate::backend::redis::topology::cluster::slot_migration::OwnershipSource;
-    use crate::backend::redis::topology::scripted_server::{RecordedEvents, ScriptedServer, reports};
+    use crate::backend::redis::topology::scripted_server::{
+        LIMIT, RecordedEvents, ScriptedServer, patient, reports,
+    };
     use crate::token::TokenSource;
-
-    pub(super) const LIMIT: Duration = Duration::from_secs(20);
-
-    pub(super) fn settings() -> Settings {
-        let mut settings = Settings::default();
-        settings.rules.tracking = false;
-        settings.rules.response_timeout = LIMIT;
-        settings
-    }
 
     pub(super) fn cluster_with(settings: &Settings, seeds: &[&ScriptedServer]) -> Arc<Cluster> {
         let servers = seeds.iter().map(|seed| seed.spec()).collect();
@@ -513,7 +506,7 @@ mod tests {
     }
 
     pub(super) fn cluster(seeds: &[&ScriptedServer]) -> Arc<Cluster> {
-        cluster_with(&settings(), seeds)
+        cluster_with(&patient(), seeds)
     }
 
     /// Records the events of a cluster while these keys are in use.
@@ -796,7 +789,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_is_refused_before_its_caller_gives_up() {
-        let mut settings = settings();
+        let mut settings = patient();
         settings.rules.response_timeout = Duration::from_millis(160);
         let longest = Duration::from_millis(150);
         let cluster = cluster_with(&settings, &[]);

@@ -217,9 +217,11 @@ mod tests {
     use crate::backend::redis::node::test_node::acquire;
     use crate::backend::redis::topology::cluster::slot_migration::OwnershipSource;
     use crate::backend::redis::topology::cluster::tests::{
-        assign, at, cluster, cluster_with, member, recorded, settings, until,
+        assign, at, cluster, cluster_with, member, recorded, until,
     };
-    use crate::backend::redis::topology::scripted_server::{RecordedEvents, ScriptedServer, reports};
+    use crate::backend::redis::topology::scripted_server::{
+        RecordedEvents, ScriptedServer, patient, reports,
+    };
     use crate::config::Settings;
     use crate::layout::Layout;
     use crate::protocol::foreign_clients::Grant;
@@ -321,7 +323,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_grant_counts_once_though_each_primary_forwards_it() {
-        let cluster = cluster_with(&Settings { layout: Layout::Redisson, ..settings() }, &[]);
+        let cluster = cluster_with(&Settings { layout: Layout::Redisson, ..patient() }, &[]);
         let events = recorded(&cluster, &[]);
         let [owner, other] = [1, 2].map(|port| member(&cluster, &at("10.0.0.1", port)));
         assign(&cluster, Slot::of("{7}"), &owner.address, OwnershipSource::Map);

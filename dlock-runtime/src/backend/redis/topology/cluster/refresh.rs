@@ -218,10 +218,9 @@ mod tests {
     use super::*;
     use crate::backend::redis::node::test_node::acquire;
     use crate::backend::redis::topology::cluster::tests::{
-        LIMIT, assign, at, cluster, cluster_with, connected_member, lost_member, member, recorded, settings,
-        until,
+        assign, at, cluster, cluster_with, connected_member, lost_member, member, recorded, until,
     };
-    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer, reports};
+    use crate::backend::redis::topology::scripted_server::{LIMIT, OK, ScriptedServer, patient, reports};
     use crate::config::Settings;
 
     fn was_asked(server: &ScriptedServer) -> bool {
@@ -230,7 +229,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_first_lookup_is_shorter_than_a_response_timeout() {
-        let mut settings = Settings { lazy: true, connect_timeout: Duration::from_secs(2), ..settings() };
+        let mut settings = Settings { lazy: true, connect_timeout: Duration::from_secs(2), ..patient() };
         settings.rules.response_timeout = Duration::from_millis(1_600);
         let cluster = cluster_with(&settings, &[]);
         assert_eq!(cluster.longest_lookup(), Duration::from_millis(1_500));
@@ -336,7 +335,7 @@ mod tests {
             let attempt = attempts.fetch_add(usize::from(slots), Ordering::SeqCst);
             if attempt == 0 { part(command) } else { whole(command) }
         });
-        let cluster = cluster_with(&Settings { lazy: true, ..settings() }, &[&seed]);
+        let cluster = cluster_with(&Settings { lazy: true, ..patient() }, &[&seed]);
         let events = recorded(&cluster, &["{7}"]);
         cluster.take(vec![acquire("{7}")]);
 

@@ -182,8 +182,7 @@ const WHOLE_SECONDS: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer};
-    use crate::config::Settings;
+    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer, patient};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -329,7 +328,7 @@ mod tests {
             _ => OK.to_owned(),
         });
         let membership = Arc::new(Membership::new(3, SECOND));
-        let route = ConnectTarget::new(server.spec(), &Settings::default());
+        let route = ConnectTarget::new(server.spec(), &patient());
         let mut connection = route.open(route.attempt()).await.expect("it accepts");
         let index = MemberIndex { membership: Arc::clone(&membership), server: 0 };
         let entered = index.enter(&route, &mut connection).await;

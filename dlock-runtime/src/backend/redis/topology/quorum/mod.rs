@@ -328,12 +328,10 @@ mod tests {
     use crate::backend::EventReceiver;
     use crate::backend::redis::node::test_node::acquire;
     use crate::backend::redis::topology::quorum::operations::OperationOutcome;
-    use crate::backend::redis::topology::scripted_server::RecordedEvents;
+    use crate::backend::redis::topology::scripted_server::{LIMIT, RecordedEvents};
     use crate::config::node_spec::NodeSpec;
     use crate::protocol::command::FailureKind;
     use crate::token::TokenSource;
-
-    const LIMIT: Duration = Duration::from_secs(20);
 
     /// A quorum of three servers that are not reachable.
     fn quorum() -> (Arc<Quorum>, EventReceiver) {

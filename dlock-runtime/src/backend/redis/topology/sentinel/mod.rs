@@ -231,10 +231,8 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer, bulk, list};
+    use crate::backend::redis::topology::scripted_server::{LIMIT, OK, ScriptedServer, bulk, list, patient};
     use crate::token::TokenSource;
-
-    const LIMIT: Duration = Duration::from_secs(20);
 
     fn at(host: &str) -> Address {
         Address { host: host.to_owned(), port: 6379 }
@@ -258,7 +256,7 @@ mod tests {
 
     fn sentinels_at(sentinels: Vec<NodeSpec>) -> Sentinels {
         let master = NodeSpec { username: Some("user".to_owned()), ..NodeSpec::default() };
-        Sentinels::new(SentinelEndpoint { name: "shop".to_owned(), sentinels, master }, &Settings::default())
+        Sentinels::new(SentinelEndpoint { name: "shop".to_owned(), sentinels, master }, &patient())
     }
 
     fn sentinels(servers: &[&ScriptedServer]) -> Sentinels {
