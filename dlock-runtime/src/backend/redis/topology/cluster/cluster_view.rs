@@ -303,4 +303,35 @@ mod tests {
         assert_eq!(agreed_by(&[whole(1), whole(2), whole(3)]), None);
         assert_eq!(agreed_by(&[]), None);
     }
+
+    #[test]
+    fn a_server_that_reports_no_slots_says_what_to_do() {
+        for (line, kind, text) in [
+            (
+                "ERR This instance has cluster support disabled",
+                FailureKind::Lasting,
+                "is not part of a cluster",
+            ),
+            ("ERR unknown command 'CLUSTER'", FailureKind::Lasting, "is not part of a cluster"),
+            ("NOPERM no", FailureKind::Lasting, "allow it `+cluster|info"),
+            ("LOADING it", FailureKind::Passing, "LOADING it"),
+        ] {
+            let error = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("it is RESP");
+
+            let failure =
+                ClusterView::read(&[bulk("cluster_state:ok"), error], &asked()).expect_err("an error");
+
+            assert!(failure.kind == kind && failure.reason.contains(text), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_asked_for_its_state_and_its_slots() {
+        let words =
+            |command: &redis::Cmd| String::from_utf8_lossy(&command.get_packed_command()).into_owned();
+
+        let asked: Vec<_> = question().cmd_iter().map(words).collect();
+
+        assert!(asked.len() == 2 && asked[0].contains("INFO") && asked[1].contains("SLOTS"), "{asked:?}");
+    }
 }
