@@ -148,7 +148,7 @@ const ONCE_FOUND: Duration = LIMIT.saturating_sub(TO_FIND_THEM);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::redis::topology::scripted_server::{
+    use crate::backend::redis::topology::tests::scripted_server::{
         LIMIT as LONG, OK, ScriptedServer, bulk, list, patient, reports,
     };
     use crate::bounds::{assert_listed, written};

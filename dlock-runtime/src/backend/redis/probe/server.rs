@@ -126,7 +126,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::backend::redis::topology::scripted_server::{LIMIT, OK, ScriptedServer, bulk, list, patient};
+    use crate::backend::redis::topology::tests::scripted_server::{
+        LIMIT, OK, ScriptedServer, bulk, list, patient,
+    };
     use crate::config::Settings;
     use crate::doctor::facts::Deployment;
 

@@ -109,7 +109,7 @@ mod tests {
     use std::future::pending;
 
     use super::*;
-    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer, patient};
+    use crate::backend::redis::topology::tests::scripted_server::{OK, ScriptedServer, patient};
 
     const SECOND: Duration = Duration::from_secs(1);
 

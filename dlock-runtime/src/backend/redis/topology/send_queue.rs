@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_for_a_server_are_together_while_their_route_is_the_same() {
+    fn requests_for_a_server_by_one_route_are_together() {
         let mut fan = FanOut::default();
         assert!(fan.is_empty());
         for (key, server, asking) in [

@@ -491,7 +491,7 @@ mod tests {
     use crate::backend::redis::topology::Topology;
     use crate::backend::redis::topology::cluster::redirects::Redirect;
     use crate::backend::redis::topology::cluster::slot_migration::OwnershipSource;
-    use crate::backend::redis::topology::scripted_server::{
+    use crate::backend::redis::topology::tests::scripted_server::{
         LIMIT, RecordedEvents, ScriptedServer, patient, reports,
     };
     use crate::token::TokenSource;
@@ -740,7 +740,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_are_collected_while_others_of_the_cluster_are_in_flight() {
+    async fn requests_are_collected_while_others_are_in_flight() {
         let primaries = Primaries::start(1).await;
         let (cluster, at) = (Arc::clone(&primaries.cluster), &primaries.addresses[0]);
         let topology = Topology::Cluster(Arc::clone(&cluster));

@@ -219,7 +219,7 @@ mod tests {
     use crate::backend::redis::topology::cluster::tests::{
         assign, at, cluster, cluster_with, member, recorded, until,
     };
-    use crate::backend::redis::topology::scripted_server::{
+    use crate::backend::redis::topology::tests::scripted_server::{
         RecordedEvents, ScriptedServer, patient, reports,
     };
     use crate::config::Settings;

@@ -189,7 +189,7 @@ mod tests {
     use crate::backend::redis::topology::cluster::tests::{
         assign, at, cluster, connected_member, recorded, until,
     };
-    use crate::backend::redis::topology::scripted_server::{ScriptedServer, primary};
+    use crate::backend::redis::topology::tests::scripted_server::{ScriptedServer, primary};
     use crate::protocol::command::Reply;
     use crate::protocol::deadline::BootInstant;
     use crate::sync::lock;

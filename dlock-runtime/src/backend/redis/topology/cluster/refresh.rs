@@ -220,7 +220,9 @@ mod tests {
     use crate::backend::redis::topology::cluster::tests::{
         assign, at, cluster, cluster_with, connected_member, lost_member, member, recorded, until,
     };
-    use crate::backend::redis::topology::scripted_server::{LIMIT, OK, ScriptedServer, patient, reports};
+    use crate::backend::redis::topology::tests::scripted_server::{
+        LIMIT, OK, ScriptedServer, patient, reports,
+    };
     use crate::config::Settings;
 
     fn was_asked(server: &ScriptedServer) -> bool {

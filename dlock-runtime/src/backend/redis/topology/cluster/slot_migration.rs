@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_that_wait_for_the_old_primary_go_first_to_the_new_one() {
+    async fn requests_that_wait_for_the_old_primary_move_first() {
         let cluster = cluster(&[]);
         let (old, new) = (at("10.0.0.1", 1), at("10.0.0.2", 2));
         for key in ["{7}", "{8}"] {

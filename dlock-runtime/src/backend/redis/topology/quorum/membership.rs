@@ -182,7 +182,7 @@ const WHOLE_SECONDS: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::redis::topology::scripted_server::{OK, ScriptedServer, patient};
+    use crate::backend::redis::topology::tests::scripted_server::{OK, ScriptedServer, patient};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_is_extended_again_began_when_it_was_extended_first() {
+    fn a_hold_extended_again_began_with_the_first_extension() {
         for (again, counts) in [(50, false), (59, false), (60, true)] {
             let (membership, now) = (Membership::new(3, SECOND), boot_time());
             let extended = Command::Renew { lease: 60 * SECOND };

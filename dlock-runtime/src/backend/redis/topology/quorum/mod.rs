@@ -328,7 +328,7 @@ mod tests {
     use crate::backend::EventReceiver;
     use crate::backend::redis::node::test_node::acquire;
     use crate::backend::redis::topology::quorum::operations::OperationOutcome;
-    use crate::backend::redis::topology::scripted_server::{LIMIT, RecordedEvents};
+    use crate::backend::redis::topology::tests::scripted_server::{LIMIT, RecordedEvents};
     use crate::config::node_spec::NodeSpec;
     use crate::protocol::command::FailureKind;
     use crate::token::TokenSource;

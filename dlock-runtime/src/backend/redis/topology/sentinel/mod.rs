@@ -231,7 +231,9 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::backend::redis::topology::scripted_server::{LIMIT, OK, ScriptedServer, bulk, list, patient};
+    use crate::backend::redis::topology::tests::scripted_server::{
+        LIMIT, OK, ScriptedServer, bulk, list, patient,
+    };
     use crate::token::TokenSource;
 
     fn at(host: &str) -> Address {

@@ -143,7 +143,7 @@ pub(in crate::backend::redis) fn primary(command: &str) -> String {
     }
 }
 
-/// The reply of a server that does what it is told.
+/// The reply to a command that succeeds.
 pub(in crate::backend::redis) const OK: &str = "+OK\r\n";
 
 /// Encodes a text.
