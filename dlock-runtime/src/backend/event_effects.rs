@@ -74,6 +74,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
+    use tokio::sync::oneshot;
+
     use super::*;
 
     /// Counts how often it is woken, and then panics if `panics` is set.
@@ -105,5 +107,40 @@ mod tests {
 
             assert!(counters.iter().all(|counter| counter.woken.load(Ordering::SeqCst) == 1), "{at}");
         }
+    }
+    #[test]
+    fn replies_are_delivered_when_the_effects_run() {
+        let (caller, mut receiver) = oneshot::channel();
+        let mut effects = EventEffects::default();
+
+        effects.answer(ReplyRecipient::Caller(caller), Reply::Contended, BootInstant::START);
+        assert!(receiver.try_recv().is_err(), "nothing is delivered while a key may be locked");
+        effects.run_all();
+
+        assert!(matches!(receiver.try_recv(), Ok(Reply::Contended)));
+    }
+
+    #[test]
+    fn a_discarded_waker_is_kept_until_nothing_is_locked() {
+        let counter = Arc::new(CountingWaker::default());
+        let mut effects = EventEffects::default();
+
+        effects.discard_waker(Some(Waker::from(Arc::clone(&counter))));
+        assert_eq!(Arc::strong_count(&counter), 2);
+        effects.run();
+
+        assert_eq!(Arc::strong_count(&counter), 1);
+        assert_eq!(counter.woken.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn submitted_requests_are_reported_once() {
+        let mut effects = EventEffects::default();
+        assert!(!effects.take_has_requests());
+
+        effects.note_request();
+
+        assert!(effects.take_has_requests());
+        assert!(!effects.take_has_requests());
     }
 }

@@ -453,3 +453,269 @@ impl Backend for Memory {
         lock(&self.store.managers).remove(&self.process);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::recorded_events::RecordedEvents;
+    use crate::backend::test_operation::TestOperation;
+    use crate::protocol::command::EnqueueMode;
+    use crate::token::TokenSource;
+
+    const GRANT_LEASE: Duration = Duration::from_secs(5);
+    const ENQUEUE: Command = Command::Enqueue { lease: Duration::from_secs(30), mode: EnqueueMode::Join };
+
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_nanos(ms * 1_000_000)
+    }
+
+    /// A manager of a store, and its events.
+    struct TestManager {
+        memory: Arc<Memory>,
+        events: Arc<RecordedEvents>,
+        tokens: TokenSource,
+    }
+
+    impl TestManager {
+        fn join(store: &Arc<MemoryStore>, number: u64) -> Self {
+            let tokens = TokenSource::of_process(number);
+            let owner = format!("web-{number}").into();
+            let memory = store.join(tokens.process(), GRANT_LEASE, &owner);
+            let events = RecordedEvents::attach(&memory.events);
+            Self { memory, events, tokens }
+        }
+
+        /// Sends requests, and returns the events of this manager.
+        fn send(&self, requests: impl IntoIterator<Item = Request>, now: BootInstant) -> Vec<String> {
+            requests.into_iter().for_each(|request| self.memory.submit(request));
+            let mut effects = EventEffects::default();
+            self.memory.flush(now, &mut effects);
+            effects.run();
+            self.events.take()
+        }
+
+        fn run(&self, token: Token, command: Command, now: BootInstant) -> Vec<String> {
+            self.send([Request::new("a".into(), token, command)], now)
+        }
+
+        fn waiter(&self) -> String {
+            store_call::waiter(&self.tokens.process().token_prefix())
+        }
+    }
+
+    #[test]
+    fn a_name_leads_to_one_store_while_it_is_used() {
+        let of = |name| MemoryStore::of_name(Some(name));
+        let (kept, dropped) = (of("memory test: kept"), of("memory test: dropped"));
+        drop(dropped);
+
+        let other = of("memory test: other");
+
+        assert!(Arc::ptr_eq(&kept, &of("memory test: kept")));
+        assert!(!Arc::ptr_eq(&kept, &other));
+        assert!(!lock(NAMED.get()).contains_key("memory test: dropped"));
+        assert!(!Arc::ptr_eq(&MemoryStore::of_name(None), &MemoryStore::of_name(None)));
+    }
+
+    #[test]
+    fn deadlines_run_in_order_and_each_at_its_own_time() {
+        let store = MemoryStore::of_name(None);
+        let (first, second) = (TestManager::join(&store, 1), TestManager::join(&store, 2));
+        for (manager, due) in [(&first, 5), (&second, 3)] {
+            manager.events.set_due(at(due));
+            manager.memory.due_earlier(at(due));
+        }
+
+        first.memory.advance(at(2));
+        assert!(first.events.take().is_empty() && second.events.take().is_empty());
+        first.memory.advance(at(3));
+        assert!(first.events.take().is_empty());
+        assert_eq!(second.events.take(), ["timeout 3ms"]);
+        second.events.set_due(at(8));
+        second.memory.due_earlier(at(8));
+        second.memory.advance(at(9));
+
+        assert_eq!(first.events.take(), ["timeout 5ms"]);
+        assert_eq!(second.events.take(), ["timeout 8ms"]);
+    }
+
+    #[test]
+    fn a_dropped_manager_is_forgotten() {
+        let store = MemoryStore::of_name(None);
+        let (stays, leaves) = (TestManager::join(&store, 1), TestManager::join(&store, 2));
+
+        drop(leaves.memory);
+
+        assert_eq!(store.managers().len(), 1);
+        assert_eq!(lock(&store.managers).len(), 1);
+        assert!(matches!(store.managers()[..], [ConnectedManager { ref memory, .. }]
+            if Arc::ptr_eq(memory, &stays.memory)));
+    }
+
+    #[test]
+    fn the_owner_of_a_manager_is_known_until_it_is_closed() {
+        let store = MemoryStore::of_name(None);
+        let (asking, holder) = (TestManager::join(&store, 1), TestManager::join(&store, 2));
+        let owner = || asking.memory.owner_of(holder.tokens.process(), "dlock");
+
+        assert!(matches!(owner(), OwnerSource::Known(owner) if *owner == *"web-2"));
+        holder.memory.close();
+        assert!(matches!(owner(), OwnerSource::Unknown));
+    }
+
+    #[test]
+    fn a_release_grants_the_lock_to_a_manager_that_is_connected() {
+        let store = MemoryStore::of_name(None);
+        let (holder, gone, waiter) =
+            (TestManager::join(&store, 1), TestManager::join(&store, 2), TestManager::join(&store, 3));
+        let token = holder.tokens.next();
+        assert_eq!(holder.run(token, ENQUEUE, at(0)), ["reply a Owner"]);
+        for manager in [&gone, &waiter] {
+            let queued = manager.run(manager.tokens.next(), ENQUEUE, at(0));
+            assert_eq!(queued, ["reply a Queued { ttl: Some(30s) }"]);
+        }
+        gone.memory.close();
+
+        assert_eq!(holder.run(token, Command::RELEASE, at(1)), ["reply a Owner"]);
+
+        assert_eq!(waiter.events.take(), ["grant a 5s"]);
+        assert!(gone.events.take().is_empty());
+    }
+
+    #[test]
+    fn a_released_key_leaves_no_record() {
+        let store = MemoryStore::of_name(None);
+        let manager = TestManager::join(&store, 1);
+        let token = manager.tokens.next();
+        manager.run(token, ENQUEUE, at(0));
+        assert_eq!(lock(&store.records).len(), 1);
+
+        manager.run(token, Command::RELEASE, at(0));
+
+        assert!(lock(&store.records).is_empty());
+    }
+
+    #[test]
+    fn requests_of_one_manager_are_processed_by_one_call_at_a_time() {
+        let store = MemoryStore::of_name(None);
+        let TestManager { memory, tokens, .. } = TestManager::join(&store, 1);
+        let submit = |key: &str| memory.submit(Request::new(key.into(), tokens.next(), Command::Ping));
+        let next = |continues| memory.next(continues).map(|request| request.key.to_string());
+        submit("a");
+        submit("b");
+
+        assert_eq!(next(false).as_deref(), Some("a"));
+        assert_eq!(next(false), None, "another call processes the queue");
+        assert_eq!(next(true).as_deref(), Some("b"));
+        assert_eq!(next(true), None);
+        submit("c");
+        assert_eq!(next(false).as_deref(), Some("c"), "no call processes the queue any more");
+    }
+
+    #[test]
+    fn fencing_tokens_begin_at_the_time_and_rise_by_one() {
+        let store = MemoryStore::of_name(None);
+        let manager = TestManager::join(&store, 1);
+        let token = manager.tokens.next();
+        manager.run(token, ENQUEUE, at(0));
+        let fence = || match &store.fence(&"a".into()) {
+            Reply::Fenced(fence) => Some(*fence),
+            _ => None,
+        };
+
+        let first = fence().expect("the counter is new");
+        assert!((1_700_000_000_000_000..LAST_FENCE).contains(&first), "{first} is no time");
+        lock(&store.counters).insert("a".into(), LAST_FENCE - 2);
+        assert_eq!(
+            manager.run(token, Command::Fence, at(0)),
+            [format!("reply a Fenced({})", LAST_FENCE - 1)]
+        );
+        let info = manager.run(token, Command::Inspect, at(0));
+        assert!(info[0].contains(&format!("fence: Some({})", LAST_FENCE - 1)), "{info:?}");
+        assert_eq!(fence(), Some(LAST_FENCE));
+
+        let refused = store.fence(&"a".into());
+        assert!(
+            matches!(&refused, Reply::Refused(failure) if failure.kind == FailureKind::FencingCounter),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn an_operation_runs_at_the_time_of_the_wall_clock() {
+        let store = MemoryStore::of_name(None);
+        let manager = TestManager::join(&store, 1);
+        let operation = Arc::new(TestOperation { expires: u64::MAX, ..TestOperation::default() });
+        let run_at = |ms| {
+            manager.send([operation.request("a")], at(ms));
+            *lock(&operation.ran_at)
+        };
+
+        let start = run_at(0);
+
+        let day = Duration::from_secs(24 * 3_600).as_millis();
+        let now = since_epoch().as_millis();
+        assert!(u128::from(start) <= now && now - u128::from(start) < day, "{start} is not {now}");
+        assert_eq!(run_at(1_500) - start, 1_500);
+    }
+
+    #[test]
+    fn a_changed_key_notifies_the_managers_that_wait_for_it() {
+        let store = MemoryStore::of_name(None);
+        let (writer, waiting, other) =
+            (TestManager::join(&store, 1), TestManager::join(&store, 2), TestManager::join(&store, 3));
+        let value = TestOperation { value: 7, expires: u64::MAX, ..TestOperation::default() };
+        let written = writer.send([Arc::new(value).request("a")], at(0));
+        assert_eq!(written, ["reply a Called(Nil)"]);
+        assert!(waiting.events.take().is_empty());
+
+        let wake = vec![waiting.waiter()];
+        let value = TestOperation { value: 8, expires: u64::MAX, wake, ..TestOperation::default() };
+        let written = writer.send([Arc::new(value).request("a")], at(0));
+
+        assert_eq!(written, ["reply a Called(Int(7))"]);
+        assert_eq!(waiting.events.take(), ["invalidation a"]);
+        assert!(other.events.take().is_empty());
+    }
+
+    #[test]
+    fn ended_values_are_dropped_and_others_are_kept() {
+        const MANY: usize = 1_000;
+        let store = MemoryStore::of_name(None);
+        let manager = TestManager::join(&store, 1);
+        let write = |key: &str, expires| {
+            let operation = TestOperation { expires, ..TestOperation::default() };
+            manager.send([Arc::new(operation).request(key)], at(0))
+        };
+        write("lasts", store.epoch + 1);
+
+        for number in 0..MANY {
+            write(&number.to_string(), store.epoch); // it ends at once
+        }
+
+        assert!(lock(&store.values).len() < MANY / 2);
+        assert_eq!(write("lasts", u64::MAX), ["reply lasts Called(Int(0))"]);
+    }
+
+    #[test]
+    fn callers_drive_the_time_of_a_store_in_memory() {
+        let store = MemoryStore::of_name(None);
+
+        let capabilities = TestManager::join(&store, 1).memory.capabilities();
+
+        assert!(!capabilities.keeps_time && !capabilities.reports_changes && capabilities.store_calls);
+        assert_eq!(capabilities.max_renewals_in_flight, usize::MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sleep_follows_the_time_of_the_callers_runtime() {
+        let memory = TestManager::join(&MemoryStore::of_name(None), 1).memory;
+        let begun = tokio::time::Instant::now();
+
+        memory.sleep(Duration::from_secs(3_600)).await;
+        assert_eq!(begun.elapsed().as_secs(), 3_600);
+        memory.settle().await;
+
+        assert_eq!(begun.elapsed().as_secs(), 3_600, "every request has its reply");
+    }
+}

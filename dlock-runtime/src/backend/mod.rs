@@ -34,9 +34,13 @@
 
 pub(crate) mod event_effects;
 pub(crate) mod memory;
+#[cfg(test)]
+pub(crate) mod recorded_events;
 pub(crate) mod redis;
 pub(crate) mod reply_recipient;
 pub(crate) mod store_call;
+#[cfg(test)]
+pub(crate) mod test_operation;
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -295,6 +299,8 @@ impl EventReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::test_operation::TestOperation;
+    use crate::token::TokenSource;
 
     #[test]
     fn grants_are_proof_only_if_the_backend_says_so() {
@@ -326,5 +332,37 @@ mod tests {
 
             assert_eq!(rules.tracking, wanted && reported);
         }
+    }
+
+    #[test]
+    fn an_operation_decides_whether_its_reply_needs_acks() {
+        for needs_acks in [true, false] {
+            let operation = Arc::new(TestOperation { needs_acks, ..TestOperation::default() });
+            let call = operation.request("a");
+
+            assert_eq!(call.needs_acks(), needs_acks);
+            let acquire = Command::Acquire { lease: Duration::from_secs(1) };
+            assert_eq!(Request { command: acquire, ..call }.needs_acks(), needs_acks);
+        }
+        let needs_acks =
+            |command| Request::new("a".into(), TokenSource::of_process(1).next(), command).needs_acks();
+        assert!(needs_acks(Command::Renew { lease: Duration::from_secs(1) }));
+        assert!(!needs_acks(Command::RELEASE));
+    }
+
+    #[test]
+    fn one_of_many_requests_has_the_operation_but_not_the_recipient() {
+        let (caller, _receiver) = tokio::sync::oneshot::channel();
+        let operation = Arc::new(TestOperation::default());
+        let request = Request {
+            recipient: Some(ReplyRecipient::Caller(caller)),
+            is_tracked: true,
+            ..operation.request("a")
+        };
+
+        let copy = request.for_one_of_many();
+
+        assert_eq!((&*copy.key, copy.token, copy.command), ("a", request.token, request.command));
+        assert!(copy.is_tracked && copy.call.is_some() && copy.recipient.is_none());
     }
 }

@@ -59,3 +59,21 @@ impl ReplyRecipient {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_and_an_operation_are_no_background_release() {
+        let (caller, mut receiver) = oneshot::channel();
+        let (caller, operation) = (ReplyRecipient::Caller(caller), ReplyRecipient::Operation(7));
+
+        assert!(!caller.is_background() && !operation.is_background());
+        assert_eq!((caller.operation(), operation.operation()), (None, Some(7)));
+        operation.complete(Reply::Owner, BootInstant::START);
+        caller.complete(Reply::Owner, BootInstant::START);
+
+        assert!(matches!(receiver.try_recv(), Ok(Reply::Owner)));
+    }
+}

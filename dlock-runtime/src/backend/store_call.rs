@@ -104,3 +104,33 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         text
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::TokenSource;
+
+    #[test]
+    fn a_script_is_named_by_its_sha1_as_redis_names_it() {
+        static SCRIPT: StoreScript = StoreScript::new("return 1");
+
+        assert_eq!(SCRIPT.source(), "return 1");
+        // As `SCRIPT LOAD 'return 1'` returns it.
+        assert_eq!(SCRIPT.hash(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+
+    #[test]
+    fn bytes_are_written_as_two_digits_each() {
+        assert_eq!(hex(&[0x00, 0x0a, 0xff]), "000aff");
+        assert_eq!(hex(&[]), "");
+    }
+
+    #[test]
+    fn each_manager_is_notified_under_its_own_id() {
+        let of = |process| waiter(&TokenSource::of_process(process).process().token_prefix());
+
+        assert_eq!(of(1).len(), 40);
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+    }
+}

@@ -152,4 +152,73 @@ mod tests {
         let remaining: Vec<_> = replies.iter().map(|(request, _)| request.command).collect();
         assert_eq!(remaining, [Command::RELEASE]);
     }
+    fn unknown() -> Reply {
+        Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"))
+    }
+
+    /// Answers the withdrawals that are due with `reply`.
+    fn answer(cleanup: &CleanupQueue, reply: &Reply, epoch: u64) {
+        let withdrawals = cleanup.due_withdrawals().into_iter();
+        let mut replies = withdrawals.map(|withdrawal| (withdrawal, reply.clone())).collect();
+        cleanup.on_withdrawal_replies(&mut replies, Some(epoch), boot_time());
+    }
+
+    #[test]
+    fn unanswered_withdrawals_are_retried_when_their_server_is_back() {
+        let (cleanup, token) = (CleanupQueue::default(), TokenSource::new().next());
+        assert!(cleanup.is_empty() && cleanup.due_in() > Duration::from_secs(3_600));
+        cleanup.add(vec![("k".into(), token)], Some(1));
+        assert!(!cleanup.is_empty() && cleanup.due_in().is_zero());
+        answer(&cleanup, &unknown(), 2);
+        assert!(!cleanup.due_in().is_zero() && cleanup.due_withdrawals().is_empty());
+
+        cleanup.retry_now(|key| key != "k");
+        assert!(!cleanup.due_in().is_zero());
+        cleanup.more.notified().now_or_never();
+        cleanup.retry_now(|key| key == "k");
+
+        assert!(cleanup.due_in().is_zero() && cleanup.more.notified().now_or_never().is_some());
+        let due = cleanup.due_withdrawals();
+        assert!(matches!(due[..], [Request { token: due, command: Command::Withdraw, .. }] if due == token));
+    }
+
+    #[test]
+    fn any_connection_proves_the_withdrawal_of_an_unsent_command() {
+        for (sent_on, is_done) in [(None, true), (Some(9), true), (Some(1), false)] {
+            let (cleanup, token) = (CleanupQueue::default(), TokenSource::new().next());
+            cleanup.add(vec![("k".into(), token)], sent_on);
+
+            answer(&cleanup, &Reply::NotOwner, 9);
+
+            assert_eq!(cleanup.is_empty(), is_done, "{sent_on:?}");
+        }
+    }
+
+    #[test]
+    fn replies_to_other_requests_are_left_alone() {
+        let (cleanup, tokens) = (CleanupQueue::default(), TokenSource::new());
+        let (token, other) = (tokens.next(), tokens.next());
+        cleanup.add(vec![("k".into(), token)], Some(1));
+        cleanup.add(Vec::new(), Some(1));
+        cleanup.more.notified().now_or_never();
+        let acquire = Command::Acquire { lease: Duration::from_secs(1) };
+        let mut replies = vec![
+            (Request::new("k".into(), token, acquire), Reply::NotOwner),
+            (Request::new("k".into(), other, Command::Withdraw), Reply::NotOwner),
+        ];
+
+        cleanup.on_withdrawal_replies(&mut replies, Some(1), boot_time());
+
+        assert_eq!(replies.len(), 2);
+        assert!(!cleanup.is_empty() && cleanup.more.notified().now_or_never().is_none());
+    }
+
+    #[test]
+    fn the_cleanup_task_is_not_woken_if_there_is_nothing_to_clean_up() {
+        let cleanup = CleanupQueue::default();
+
+        cleanup.add(Vec::new(), Some(1));
+
+        assert!(cleanup.more.notified().now_or_never().is_none());
+    }
 }

@@ -271,4 +271,108 @@ mod tests {
         shared.mark_asleep(BootInstant::NEVER);
         assert!(due(600));
     }
+    /// Counts how often it is flushed.
+    #[derive(Default)]
+    struct CountingSender(AtomicUsize);
+
+    impl RequestSender for CountingSender {
+        fn flush(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn is_notified(notify: &Notify) -> bool {
+        notify.notified().now_or_never().is_some()
+    }
+
+    #[test]
+    fn a_queue_is_settled_when_the_last_request_is_answered() {
+        let shared = queue_of([acquire("a"), acquire("b"), acquire("c")]);
+        assert!(shared.has_queued() && shared.is_alone());
+        assert_eq!(shared.first_key().as_deref(), Some("a"));
+        assert_eq!(shared.take().len(), 3);
+        assert!(!shared.has_queued() && !shared.is_alone() && shared.first_key().is_none());
+        let settled = shared.settled.notified();
+
+        shared.answered(1);
+        assert!(shared.has_more());
+        let still_pending = shared.settled.notified();
+        shared.answered(2);
+
+        assert!(settled.now_or_never().is_some() && still_pending.now_or_never().is_some());
+        assert!(!shared.has_more() && shared.is_alone());
+    }
+
+    #[test]
+    fn only_the_last_reply_settles_a_queue() {
+        let shared = queue_of([acquire("a"), acquire("b")]);
+        let settled = shared.settled.notified();
+        shared.answered(1);
+        assert!(settled.now_or_never().is_none(), "one is pending");
+        shared.answered(1);
+        let settled = shared.settled.notified();
+
+        shared.answered(0);
+
+        assert!(settled.now_or_never().is_none(), "nothing was answered");
+    }
+
+    #[test]
+    fn cleanup_of_any_server_is_left_to_do() {
+        let orphaned = || vec![("a".into(), acquire("a").token)];
+        let (one, many) = (CommandQueue::default(), CommandQueue::default());
+        let of_servers = vec![Arc::default(), Arc::<CleanupQueue>::default()];
+        assert!(many.cleanup_of_servers.set(of_servers).is_ok());
+        assert!(!one.has_more() && !many.has_more());
+
+        one.cleanup.add(orphaned(), None);
+        many.cleanup_of_servers.get().expect("it is set")[1].add(orphaned(), None);
+
+        assert!(one.has_more() && many.has_more());
+    }
+
+    #[test]
+    fn each_connection_has_its_own_epoch() {
+        let shared = CommandQueue::default();
+
+        assert_eq!([shared.next_epoch(), shared.next_epoch(), shared.next_epoch()], [1, 2, 3]);
+    }
+
+    #[test]
+    fn queued_withdrawals_wake_the_driver() {
+        let shared = CommandQueue::default();
+
+        shared.push_all(Vec::new());
+        assert!(!is_notified(&shared.wake));
+        shared.push_all(vec![acquire("a"), acquire("b")]);
+
+        assert!(is_notified(&shared.wake));
+        assert_eq!(shared.take().len(), 2);
+    }
+
+    #[test]
+    fn requests_are_flushed_by_the_sender_that_is_set() {
+        let (shared, sender) = (CommandQueue::default(), Arc::new(CountingSender::default()));
+        shared.flush();
+
+        let weak: Weak<CountingSender> = Arc::downgrade(&sender);
+        shared.set_sender(weak);
+        shared.flush();
+
+        assert_eq!(sender.0.load(Ordering::SeqCst), 1);
+        drop(sender);
+        shared.flush();
+    }
+
+    #[tokio::test]
+    async fn requests_are_written_on_the_callers_runtime_if_there_is_one() {
+        let shared = CommandQueue::default();
+        shared.wake_writer();
+        assert!(is_notified(&shared.wake) && !is_notified(&shared.wake_writer));
+
+        shared.runtimes.set_callers();
+        shared.wake_writer();
+
+        assert!(!is_notified(&shared.wake) && is_notified(&shared.wake_writer));
+    }
 }

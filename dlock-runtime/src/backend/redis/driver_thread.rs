@@ -75,3 +75,20 @@ pub(super) fn on_the_runtime(driver: Arc<Driver>, first: First, lazy: bool) {
 
 /// Prevents a busy loop if the driver fails immediately each time.
 const RESTART_DELAY: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lazy_start_succeeds_before_the_first_attempt() {
+        for is_lazy in [true, false] {
+            let (first, mut connected) = oneshot::channel();
+
+            let awaited = awaited(first, is_lazy);
+
+            assert_eq!(awaited.is_none(), is_lazy);
+            assert_eq!(matches!(connected.try_recv(), Ok(Ok(()))), is_lazy);
+        }
+    }
+}

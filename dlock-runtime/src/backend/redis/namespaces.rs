@@ -157,6 +157,8 @@ const MOST_NAMESPACES: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::bounds::{assert_listed, written};
     use crate::token::TokenSource;
@@ -242,5 +244,17 @@ mod tests {
         ] {
             assert!(!may_grant(channel, key), "{key} over {channel}");
         }
+    }
+    #[test]
+    fn only_a_new_namespace_is_announced() {
+        let namespaces = named("dlock", &["shop"]);
+        let is_announced = |name| {
+            let added = namespaces.added.notified();
+            namespaces.add(name);
+            added.now_or_never().is_some()
+        };
+
+        assert!(!is_announced("dlock") && !is_announced("shop"));
+        assert!(is_announced("shop:eu"));
     }
 }

@@ -108,4 +108,18 @@ mod tests {
         }
         assert!(OwnerLookup::new(process, "a*[b").pattern.starts_with(r"a\*\[b:grant:"));
     }
+    #[test]
+    fn a_lookup_asks_for_a_pattern_and_a_length() {
+        let process = TokenSource::of_process(1).process();
+        let lookup = OwnerLookup::new(process, "dlock");
+        let channel = Namespaces::new("dlock").own().grant_channel(process);
+
+        let arguments = lookup.arguments();
+
+        let longest = channel.len() + 1 + owner::LONGEST;
+        assert_eq!(arguments, [format!("{channel}:*").as_bytes(), longest.to_string().as_bytes()]);
+        assert!(lookup.script().source().contains("PUBSUB"));
+        assert!(!lookup.needs_acks() && !lookup.is_cleanup() && !lookup.has_large_reply());
+        assert_eq!(lookup.apply(&mut StoreSlot::default(), 0), ScriptReply::Nil);
+    }
 }

@@ -163,8 +163,19 @@ fn possible_effects(request: &Request, reply: &Reply) -> Vec<(Name, Token)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use tokio::sync::oneshot;
+
     use super::*;
-    use crate::protocol::command::{Failure, FailureKind};
+    use crate::backend::recorded_events::RecordedEvents;
+    use crate::backend::redis::driver::Driver;
+    use crate::backend::redis::node::test_node::TestNode;
+    use crate::backend::redis::topology::Topology;
+    use crate::backend::reply_recipient::ReplyRecipient;
+    use crate::protocol::command::{EnqueueMode, Failure, FailureKind};
+    use crate::protocol::foreign_clients::{FleetHold, Grant};
     use crate::token::TokenSource;
 
     #[test]
@@ -175,5 +186,162 @@ mod tests {
                 assert!(possible_effects(&request, &reply).is_empty(), "{command:?}: {reply:?}");
             }
         }
+    }
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn unknown() -> Reply {
+        Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"))
+    }
+
+    fn refused() -> Reply {
+        Reply::Refused(Failure::new(FailureKind::Passing, "out of memory"))
+    }
+
+    /// Returns a sink whose queue was asked to clean up nothing yet.
+    fn sink() -> (EngineSink, Arc<RecordedEvents>) {
+        let sink = EngineSink { shared: Arc::default(), events: EventReceiver::default() };
+        let events = RecordedEvents::attach(&sink.events);
+        (sink, events)
+    }
+
+    #[test]
+    fn commands_that_may_have_run_leave_their_tokens() {
+        let tokens = TokenSource::of_process(1);
+        let (token, next) = (tokens.next(), tokens.next());
+        let (acquire, enqueue) =
+            (Command::Acquire { lease: LEASE }, Command::Enqueue { lease: LEASE, mode: EnqueueMode::Join });
+        let r#yield = Command::Yield { next, fleet_hold: FleetHold::UNKNOWN };
+        for (command, reply, left) in [
+            (acquire, Reply::Owner, vec![token]),
+            (acquire, Reply::Contended, vec![]),
+            (acquire, refused(), vec![]),
+            (acquire, unknown(), vec![token]),
+            (enqueue, Reply::Queued { ttl: None }, vec![token]),
+            (enqueue, Reply::NotQueued { ttl: None }, vec![]),
+            (enqueue, Reply::Absent, vec![]),
+            (Command::Renew { lease: LEASE }, Reply::NotOwner, vec![]),
+            (Command::Fence, Reply::Fenced(1), vec![token]),
+            (Command::RELEASE, Reply::Owner, vec![]),
+            (Command::RELEASE, unknown(), vec![token]),
+            (Command::RELEASE, refused(), vec![token]),
+            (Command::Withdraw, Reply::NotOwner, vec![]),
+            (Command::ForceRelease, Reply::Owner, vec![]),
+            (Command::ForceRelease, refused(), vec![]),
+            (Command::SetTtl { ttl: LEASE }, Reply::Owner, vec![]),
+            (Command::Call, unknown(), vec![]),
+            (r#yield, Reply::Yielded, vec![token, next]),
+            (r#yield, unknown(), vec![token, next]),
+            (r#yield, Reply::NotOwner, vec![]),
+        ] {
+            let request = Request::new("k".into(), token, command);
+
+            let effects = possible_effects(&request, &reply);
+
+            assert!(effects.iter().all(|(key, _)| key == "k"));
+            let tokens: Vec<_> = effects.into_iter().map(|(_, token)| token).collect();
+            assert_eq!(tokens, left, "{command:?}: {reply:?}");
+        }
+    }
+
+    #[test]
+    fn replies_after_the_engine_is_dropped_reach_their_callers() {
+        let (sink, events) = sink();
+        drop(events);
+        let tokens = TokenSource::of_process(1);
+        let (caller, mut receiver) = oneshot::channel();
+        let release = Request {
+            recipient: Some(ReplyRecipient::Caller(caller)),
+            ..Request::new("k".into(), tokens.next(), Command::RELEASE)
+        };
+        let acquire = Request::new("k".into(), tokens.next(), Command::Acquire { lease: LEASE });
+        sink.shared.push(release);
+        sink.shared.push(acquire);
+        let replies = sink.shared.take().into_iter().map(|request| (request, Reply::Owner)).collect();
+
+        sink.on_replies(replies, boot_time(), Some(1));
+
+        assert!(matches!(receiver.try_recv(), Ok(Reply::Owner)));
+        let withdrawn: Vec<_> = sink.shared.cleanup.due_withdrawals().iter().map(|of| of.token).collect();
+        assert_eq!(withdrawn, [tokens.at(1)], "the acquired lock has no owner");
+    }
+
+    #[test]
+    fn the_engine_gets_replies_and_has_orphans_cleaned_up() {
+        let (sink, events) = sink();
+        let tokens = TokenSource::of_process(1);
+        let orphan = tokens.next();
+        sink.shared.push(Request::new("a".into(), orphan, Command::RELEASE));
+        sink.shared.push(Request::new("b".into(), tokens.next(), Command::RELEASE));
+        let replies = sink.shared.take().into_iter().zip([unknown(), Reply::Owner]).collect();
+
+        sink.on_replies(replies, boot_time(), Some(1));
+
+        assert_eq!(events.take().last().map(String::as_str), Some("reply b Owner"));
+        let [withdrawal] = &sink.shared.cleanup.due_withdrawals()[..] else {
+            panic!("one request is orphaned")
+        };
+        assert_eq!((&*withdrawal.key, withdrawal.token), ("a", orphan));
+        let replies = vec![(Request::new("a".into(), orphan, Command::Withdraw), Reply::NotOwner)];
+        sink.on_replies(replies, boot_time(), Some(1));
+        assert!(events.take().is_empty(), "a withdrawal of the cleanup is not the engine's");
+        assert!(sink.shared.cleanup.is_empty());
+    }
+
+    #[test]
+    fn messages_and_reconnects_reach_the_engine() {
+        let (sink, events) = sink();
+        let offer = Grant { lease: LEASE, ..Grant::NONE };
+
+        sink.on_grant(GrantMessage { token: TokenSource::of_process(1).next(), offer, key: "k".into() });
+        sink.on_key_event(Some(&"k".into()));
+        sink.on_key_event(None);
+        sink.connected(true);
+        sink.on_reconnect(false, |key| key == "b");
+        sink.disconnected();
+
+        let expected = [
+            "grant k 30s",
+            "invalidation k",
+            "invalidation *",
+            r#"reconnect moved=true ["a", "b"]"#,
+            r#"reconnect moved=false ["b"]"#,
+        ];
+        assert_eq!(events.take(), expected);
+    }
+
+    #[test]
+    fn a_reconnect_retries_the_withdrawals_of_its_keys() {
+        let (sink, _events) = sink();
+        let tokens = TokenSource::of_process(1);
+        let orphaned = ["a", "b"].map(|key| (key.into(), tokens.next()));
+        sink.shared.cleanup.add(orphaned.to_vec(), Some(1));
+        let withdrawals = sink.shared.cleanup.due_withdrawals();
+        let mut replies = withdrawals.into_iter().map(|withdrawal| (withdrawal, unknown())).collect();
+        sink.shared.cleanup.on_withdrawal_replies(&mut replies, Some(1), boot_time());
+
+        sink.on_reconnect(false, |key| key == "b");
+
+        let due: Vec<_> = sink.shared.cleanup.due_withdrawals().into_iter().map(|of| of.key).collect();
+        assert_eq!(due, ["b"]);
+    }
+
+    #[test]
+    fn requests_of_an_event_are_flushed() {
+        let (sink, events) = sink();
+        let driver = TestNode::down(LEASE);
+        let driver = Driver::new(
+            Arc::clone(&sink.shared),
+            sink.events.clone(),
+            Topology::One(Arc::clone(&driver.node)),
+            LEASE,
+        );
+        let is_flushed = || driver.shared.wake.notified().now_or_never().is_some();
+
+        sink.on_key_event(None);
+        assert!(!is_flushed());
+        events.submit_requests();
+        sink.on_key_event(None);
+
+        assert!(is_flushed());
     }
 }

@@ -463,4 +463,59 @@ mod tests {
         runtimes.set_callers();
         assert!(!runtimes.uses_callers(), "there is no runtime");
     }
+    #[test]
+    fn the_delay_doubles_only_within_the_longest_delay_after_a_return() {
+        let (mut delay, start) = (ReturnDelay::default(), Instant::now());
+        let ended = start + delay.next(start);
+        let mut at_the_bound = ReturnDelay { last: delay.last };
+
+        assert_eq!(at_the_bound.next(ended + ReturnDelay::LONGEST), ReturnDelay::SHORTEST);
+        let before = ended + ReturnDelay::LONGEST - Duration::from_nanos(1);
+        assert_eq!(delay.next(before), ReturnDelay::SHORTEST * 2);
+    }
+
+    #[test]
+    fn a_runtime_is_blocked_only_after_the_probe_is_late() {
+        let test = TestRuntimes::new();
+        let check = |state| {
+            *lock(&test.runtimes.state) = state;
+            test.runtimes.check_callers();
+            *lock(&test.runtimes.state)
+        };
+        let later = CallersState::Probed(Instant::now() + Duration::from_secs(3_600));
+
+        assert_eq!(check(later), later, "the probe has time to run");
+        assert!(test.runtimes.uses_callers());
+        for state in [CallersState::Blocked, CallersState::Ended] {
+            assert_eq!(check(state), state);
+            assert!(test.runtimes.uses_callers());
+        }
+        assert_eq!(check(CallersState::Probed(Instant::now() - PROBE_TIMEOUT)), CallersState::Blocked);
+        assert!(!test.runtimes.uses_callers());
+    }
+
+    #[test]
+    fn closed_connections_are_not_moved() {
+        let test = TestRuntimes::new();
+        let started = test.own.block_on(async {
+            let connection = pending::<()>();
+            InlineDriver::start(connection, Arc::default(), &test.runtimes)
+        });
+        test.runtimes.adopt(started.downgrade());
+        assert_eq!(lock(&test.runtimes.connections).len(), 2);
+        drop(started);
+
+        test.runtimes.adopt(test.driver.downgrade());
+
+        let open = lock(&test.runtimes.connections).iter().filter(|of| of.strong_count() > 0).count();
+        assert_eq!((open, lock(&test.runtimes.connections).len()), (2, 2));
+    }
+
+    #[test]
+    fn a_task_before_the_thread_has_started_is_dropped() {
+        let runtimes = Runtimes::default();
+
+        assert!(runtimes.own().is_none() && runtimes.spawn(pending()).is_none());
+        assert!(runtimes.sleep(Duration::from_secs(3_600)).now_or_never().is_some());
+    }
 }

@@ -26,6 +26,8 @@ pub(super) mod plain;
 pub(super) mod redisson;
 pub(super) mod scripts;
 pub(super) mod store_call;
+#[cfg(test)]
+mod tests;
 
 use crate::backend::redis::encoding::native::NativeEncoding;
 use crate::backend::redis::encoding::redisson::RedissonEncoding;

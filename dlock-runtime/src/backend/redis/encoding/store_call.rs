@@ -42,3 +42,52 @@ pub(crate) fn decode(value: &Value) -> Option<ScriptReply> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::test_operation::TestOperation;
+
+    #[test]
+    fn an_operation_is_sent_by_name_only_if_the_server_knows_it() {
+        let operation = TestOperation { value: 7, ..TestOperation::default() };
+        let namespaces = Namespaces::new("dlock");
+        for (is_known, script) in
+            [(true, "EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db"), (false, "EVAL return 1")]
+        {
+            let mut pipeline = Pipeline::new();
+
+            encode(&operation, &"dlock:k".into(), &namespaces, is_known, &mut pipeline);
+
+            let words: Vec<_> = pipeline
+                .cmd_iter()
+                .flat_map(Cmd::args_iter)
+                .map(|word| match word {
+                    redis::Arg::Simple(word) => String::from_utf8_lossy(word).into_owned(),
+                    _ => "?".to_owned(),
+                })
+                .collect();
+            assert_eq!(words.join(" "), format!("{script} 1 dlock:k dlock:grant: 7 second"));
+        }
+    }
+
+    #[test]
+    fn replies_of_scripts_are_read() {
+        let text = |text: &str| Value::BulkString(text.into());
+        for (value, expected) in [
+            (Value::Nil, Some(ScriptReply::Nil)),
+            (Value::Int(-7), Some(ScriptReply::Int(-7))),
+            (text("a"), Some(ScriptReply::text("a"))),
+            (Value::SimpleString("PONG".into()), Some(ScriptReply::text("PONG"))),
+            (Value::Okay, Some(ScriptReply::text("OK"))),
+            (
+                Value::Array(vec![Value::Int(1), text("b")]),
+                Some(ScriptReply::Array(vec![ScriptReply::Int(1), ScriptReply::text("b")])),
+            ),
+            (Value::Array(vec![Value::Int(1), Value::Boolean(true)]), None),
+            (Value::Double(1.5), None),
+        ] {
+            assert_eq!(decode(&value), expected, "{value:?}");
+        }
+    }
+}

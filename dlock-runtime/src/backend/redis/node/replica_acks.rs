@@ -256,4 +256,26 @@ mod tests {
 
         assert_eq!(keys(&others), ["a"]);
     }
+    #[test]
+    fn a_pipeline_has_a_bounded_number_of_requests() {
+        let mut queue = Queue::default();
+        queue.intercept((0..=MAX_BATCH).map(|_| request("a", ACQUIRE)).collect());
+
+        let counts = [queue.take().len(), queue.take().len(), queue.take().len()];
+
+        assert_eq!(counts, [MAX_BATCH, 1, 0]);
+    }
+
+    #[test]
+    fn each_reply_frees_one_key_only() {
+        let mut queue = Queue::default();
+        queue.intercept(vec![request("a", Command::RELEASE), request("b", Command::RELEASE)]);
+        queue.intercept(vec![request("a", ACQUIRE), request("b", ACQUIRE)]);
+
+        queue.on_replies(&"unknown".into());
+        assert!(queue.take().is_empty());
+        queue.on_replies(&"b".into());
+
+        assert_eq!(keys(&queue.take()), ["b"]);
+    }
 }

@@ -157,4 +157,38 @@ mod tests {
         assert_eq!(waiting.take_expired(at(150)).len(), MAX_WAITING);
         assert!(waiting.push(vec![acquire("b")], RouteHistory::default(), at(150), timeout).is_ok());
     }
+    #[test]
+    fn unsent_requests_of_a_lost_connection_come_first() {
+        let (mut waiting, timeout) = (WaitingRequests::default(), Duration::from_millis(160));
+        let requests = |count| (0..count).map(|_| acquire("first")).collect::<Vec<_>>();
+        assert!(waiting.push(vec![acquire("last")], RouteHistory::default(), at(0), timeout).is_ok());
+
+        waiting.push_first(Vec::new(), at(0), timeout);
+        assert_eq!(waiting.queue.len(), 1);
+        waiting.push_first(requests(MAX_WAITING), at(0), timeout);
+
+        assert_eq!(waiting.count, MAX_WAITING + 1, "the limit does not apply to them");
+        let refused = waiting.push(vec![acquire("b")], RouteHistory::default(), at(0), timeout);
+        assert!(refused.is_err());
+        let order: Vec<_> = waiting.take().map(|(requests, _)| requests[0].key.to_string()).collect();
+        assert_eq!(order, ["first", "last"]);
+        assert!(waiting.push(requests(MAX_WAITING), RouteHistory::default(), at(0), timeout).is_ok());
+    }
+
+    #[test]
+    fn requests_that_have_left_make_room_for_others() {
+        let (mut waiting, timeout) = (WaitingRequests::default(), Duration::from_millis(160));
+        let push = |waiting: &mut WaitingRequests, count, ms| {
+            let requests = (0..count).map(|_| acquire("a")).collect();
+            waiting.push(requests, RouteHistory::default(), at(ms), timeout).is_ok()
+        };
+        assert!(push(&mut waiting, 2, 0) && push(&mut waiting, MAX_WAITING - 2, 10));
+        assert!(!push(&mut waiting, 1, 10));
+
+        assert_eq!(waiting.take_expired(at(150)).len(), 2);
+
+        assert!(!push(&mut waiting, 3, 20) && push(&mut waiting, 2, 20));
+        assert!(waiting.take_if(|_| false).is_empty());
+        assert!(!push(&mut waiting, 1, 20));
+    }
 }
