@@ -244,8 +244,13 @@ mod tests {
 
     use futures_util::FutureExt;
 
+    use tokio::task::JoinHandle;
+
     use super::*;
+    use crate::backend::Request;
+    use crate::backend::recorded_events::RecordedEvents;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
+    use crate::protocol::command::{Command, Reply};
 
     const LONG: Duration = Duration::from_secs(20);
 
@@ -365,5 +370,92 @@ mod tests {
             assert_eq!(number.parse(), Ok(*expected), "{thread}");
             *expected += 1;
         }
+    }
+    #[tokio::test]
+    async fn the_writer_sends_until_its_driver_is_dropped() {
+        let rig = TestNode::new(LONG).await;
+        let driver = driver_of(&rig);
+        let writer = tokio::spawn(Driver::run_writer(Arc::downgrade(&driver), Arc::clone(&rig.shared)));
+
+        driver.shared.push(acquire("a"));
+        driver.shared.wake_writer.notify_one();
+        rig.until_replied(1).await;
+        drop(driver);
+
+        tokio::time::timeout(LONG, writer).await.expect("it ends").expect("it does not panic");
+    }
+
+    #[test]
+    fn requests_for_a_node_that_is_down_are_left_to_the_driver() {
+        let rig = TestNode::down(LONG);
+        let driver = driver_of(&rig);
+
+        driver.shared.push(acquire("a"));
+        driver.flush();
+
+        assert!(is_left_to_the_driver(&driver));
+        assert!(rig.told().is_empty());
+    }
+
+    /// Runs a driver that has an engine, whose events are returned with it.
+    fn running(rig: &TestNode) -> (Arc<Driver>, Arc<RecordedEvents>, JoinHandle<Result<(), JoinError>>) {
+        let receiver = EventReceiver::default();
+        let events = RecordedEvents::attach(&receiver);
+        let (shared, node) = (Arc::clone(&rig.shared), Arc::clone(&rig.node));
+        let driver = Driver::new(shared, receiver, Topology::One(node), LONG);
+        let running = tokio::spawn(Arc::clone(&driver).run(None));
+        (driver, events, running)
+    }
+
+    async fn ended(running: JoinHandle<Result<(), JoinError>>) {
+        let ended = tokio::time::timeout(LONG, running).await.expect("it ends");
+        assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
+    }
+
+    #[tokio::test]
+    async fn a_driver_runs_deadlines_and_sends_requests_until_its_engine_is_gone() {
+        let rig = TestNode::new(LONG).await;
+        let (driver, events, running) = running(&rig);
+
+        for millis in [0, 5, 10] {
+            let due = boot_time().plus(Duration::from_millis(millis));
+            events.set_due(due);
+            driver.shared.wake_by(due);
+            events.more.notified().await;
+            assert!(boot_time() >= due);
+            assert_eq!(events.take(), [format!("timeout {:?}", due.since(BootInstant::START))]);
+        }
+        driver.shared.push(acquire("a"));
+        driver.shared.wake.notify_one();
+        rig.until_replied(1).await;
+        driver.shared.answered(1);
+        assert!(!running.is_finished());
+        drop(events);
+        driver.shared.wake.notify_one();
+
+        ended(running).await;
+    }
+
+    #[tokio::test]
+    async fn a_driver_without_an_engine_sends_what_is_left_before_it_ends() {
+        let rig = TestNode::new(LONG).await;
+        rig.set_reply("EVALSHA", ":1\r\n");
+        let (driver, events, running) = running(&rig);
+        let orphaned = acquire("orphaned").token;
+        driver.shared.cleanup.add(vec![("orphaned".into(), orphaned)], Some(1));
+        driver.shared.push(acquire("a"));
+
+        drop(events);
+        driver.shared.wake.notify_one();
+        rig.until_replied(2).await;
+
+        let mut replied: Vec<_> = rig.told().into_iter().map(|(key, _)| key).collect();
+        replied.sort();
+        assert_eq!(replied, ["a", "orphaned"]);
+        assert!(!running.is_finished(), "the replies have not been handled");
+        let mut replies = vec![(Request::new("orphaned".into(), orphaned, Command::Withdraw), Reply::Owner)];
+        driver.shared.cleanup.on_withdrawal_replies(&mut replies, Some(1), boot_time());
+        driver.shared.answered(2);
+        ended(running).await;
     }
 }

@@ -494,21 +494,38 @@ mod tests {
         assert!(!test.runtimes.uses_callers());
     }
 
+    /// Records to which runtimes it moves: `true` is the manager's own.
+    #[derive(Default)]
+    struct TestConnection(Mutex<Vec<bool>>);
+
+    impl Movable for TestConnection {
+        fn move_to(self: Arc<Self>, _runtime: &Handle, is_own: bool) {
+            lock(&self.0).push(is_own);
+        }
+    }
+
     #[test]
-    fn closed_connections_are_not_moved() {
+    fn open_connections_move_and_closed_ones_are_forgotten() {
         let test = TestRuntimes::new();
-        let started = test.own.block_on(async {
-            let connection = pending::<()>();
-            InlineDriver::start(connection, Arc::default(), &test.runtimes)
-        });
-        test.runtimes.adopt(started.downgrade());
+        let (open, closed) = (Arc::<TestConnection>::default(), Arc::<TestConnection>::default());
+        let adopt = |connection: &Arc<TestConnection>| {
+            let weak: Weak<TestConnection> = Arc::downgrade(connection);
+            test.runtimes.adopt(weak);
+        };
+        adopt(&closed);
         assert_eq!(lock(&test.runtimes.connections).len(), 2);
-        drop(started);
+        drop(closed);
 
-        test.runtimes.adopt(test.driver.downgrade());
+        adopt(&open);
+        assert_eq!(lock(&test.runtimes.connections).len(), 2);
+        assert_eq!(*lock(&open.0), [false]);
+        test.runtimes.move_to_own();
+        let late = Arc::<TestConnection>::default();
+        adopt(&late);
 
-        let open = lock(&test.runtimes.connections).iter().filter(|of| of.strong_count() > 0).count();
-        assert_eq!((open, lock(&test.runtimes.connections).len()), (2, 2));
+        assert_eq!(*lock(&open.0), [false, true]);
+        assert!(lock(&late.0).is_empty(), "it is driven on the own thread already");
+        assert!(test.runtimes.has_left_callers.notified().now_or_never().is_some());
     }
 
     #[test]

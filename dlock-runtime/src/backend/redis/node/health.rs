@@ -196,3 +196,139 @@ impl NodeConnection {
 
 /// The next attempt would come after 160 ms (`backoff`).
 const MAX_UNPROVEN: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::backend::redis::node::test_node::TestNode;
+    use crate::backend::redis::topology::discovery::Discovery;
+
+    /// Returns a connection that no node uses any more, with the node.
+    async fn unused() -> (TestNode, Arc<NodeConnection>) {
+        let mut test = TestNode::new(Duration::from_secs(20)).await;
+        let connection = test.connection();
+        test.stop().await;
+        (test, connection)
+    }
+
+    fn failure(reason: &str) -> Failure {
+        Failure::new(FailureKind::Passing, reason)
+    }
+
+    fn is_notified(notify: &Notify) -> bool {
+        notify.notified().now_or_never().is_some()
+    }
+
+    #[tokio::test]
+    async fn two_late_replies_in_a_row_end_a_connection() {
+        let (_test, connection) = unused().await;
+        is_notified(&connection.check_now);
+
+        for _ in 0..2 {
+            connection.unanswered(&failure("late"), false);
+            assert!(!connection.is_given_up() && is_notified(&connection.check_now));
+            connection.answered();
+        }
+        connection.unanswered(&failure("late"), false);
+        assert!(!connection.is_given_up() && !is_notified(&connection.broken));
+        connection.unanswered(&failure("late again"), false);
+
+        assert!(connection.is_given_up() && is_notified(&connection.broken));
+        assert_eq!(&*connection.failure().reason, "late again");
+    }
+
+    #[tokio::test]
+    async fn a_closed_connection_is_given_up_at_once_for_its_first_failure() {
+        let (_test, connection) = unused().await;
+        assert!(connection.failure().reason.ends_with(" was given up"), "{:?}", connection.failure());
+        assert!(connection.no_reply_failure().reason.ends_with("before it replied"));
+
+        connection.unanswered(&failure("it is closed"), true);
+        connection.give_up_because("has moved away");
+
+        assert!(connection.is_given_up());
+        assert_eq!(&*connection.failure().reason, "it is closed");
+        assert!(connection.no_reply_failure().reason.ends_with("before it replied: it is closed"));
+    }
+
+    #[tokio::test]
+    async fn a_reason_names_the_server() {
+        let (test, connection) = unused().await;
+        connection.give_up_ended();
+
+        let expected = format!("{} has ended the connection", test.node.discovery);
+        assert_eq!(*connection.failure().reason, *expected);
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_proven_by_a_reply_or_by_its_age() {
+        let (_test, connection) = unused().await;
+        tokio::time::pause();
+        let left = PROVEN.saturating_sub(connection.opened.elapsed());
+        tokio::time::advance(left.saturating_sub(Duration::from_nanos(1))).await;
+        assert!(!connection.is_proven());
+        assert!(connection.may_await_replacement(), "there were no useless ones before");
+
+        tokio::time::advance(Duration::from_nanos(1)).await;
+
+        assert!(connection.is_proven());
+        tokio::time::resume();
+        let (_test, connection) = unused().await;
+        connection.answered();
+        assert!(connection.is_proven());
+    }
+
+    #[tokio::test]
+    async fn requests_do_not_wait_after_four_useless_connections() {
+        let (test, _connection) = unused().await;
+        let node = &test.node;
+        for (unproven_before, waits) in [(3, true), (4, false), (5, false)] {
+            let opened = node.discovery.find(|target| async move {
+                let scripts = node.encoding().scripts();
+                let opened = target.connect(scripts, &node.shared.runtimes, target.attempt()).await?;
+                let connection = NodeConnection::new(opened, target, 9, None, None);
+                Ok(NodeConnection { unproven_before, ..connection })
+            });
+            let connection = opened.await.expect("the server takes connections");
+
+            assert_eq!(connection.may_await_replacement(), waits, "{unproven_before}");
+            connection.answered();
+            assert!(connection.may_await_replacement(), "it is of use");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_remembers_the_scripts_that_have_run() {
+        static RUN: StoreScript = StoreScript::new("return 1");
+        static OTHER: StoreScript = StoreScript::new("return 2");
+        let (_test, connection) = unused().await;
+        assert!(!connection.has_script(&RUN));
+
+        connection.note_script(&RUN);
+
+        assert!(connection.has_script(&RUN) && !connection.has_script(&OTHER));
+    }
+
+    #[tokio::test]
+    async fn a_subscriber_is_taken_once() {
+        let mut test = TestNode::down(Duration::from_secs(20));
+        let target = match &test.node.discovery {
+            Discovery::Fixed(target) => Arc::clone(target),
+            _ => panic!("the test node has a fixed address"),
+        };
+        test.connect().await;
+        let scripts = test.node.encoding().scripts();
+        let opened = target.connect(scripts, &test.shared.runtimes, target.attempt()).await;
+        let subscriber = target.try_subscribe(&["a".to_owned()]).await.ok();
+        let opened = opened.expect("the server takes connections");
+
+        let connection = NodeConnection::new(opened, target, 9, None, subscriber);
+
+        assert!(connection.take_subscriber().is_some());
+        assert!(connection.take_subscriber().is_none());
+    }
+}

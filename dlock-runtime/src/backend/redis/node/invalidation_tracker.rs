@@ -302,3 +302,267 @@ const MIN_SHRINK_CAPACITY: usize = 64;
 fn is_native_value(value: &[u8]) -> bool {
     value.starts_with(PREFIX.as_bytes()) && value.len().is_multiple_of(Token::WIDTH)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::backend::redis::node::test_node::{TestNode, acquire};
+    use crate::token::TokenSource;
+
+    const LONG: Duration = Duration::from_secs(20);
+    const RENEW: Command = Command::Renew { lease: LONG };
+
+    fn request(key: &str, command: Command, is_tracked: bool) -> Request {
+        Request { command, is_tracked, ..acquire(key) }
+    }
+
+    fn keys(requests: &[Request]) -> Vec<&str> {
+        requests.iter().map(|request| &*request.key).collect()
+    }
+
+    fn is_notified(notify: &Notify) -> bool {
+        notify.notified().now_or_never().is_some()
+    }
+
+    /// Returns a node with a connection that tracks keys, of epoch 7.
+    async fn tracking() -> TestNode {
+        let test = TestNode::new(LONG).await;
+        let connection = test.connection();
+        let (timed, untimed) = (connection.timed.clone(), connection.untimed.clone());
+        test.node.tracking.open(TrackingConnection { timed, untimed, epoch: 7 });
+        test
+    }
+
+    #[tokio::test]
+    async fn reads_of_tracked_holds_leave_over_the_tracking_connection() {
+        let test = tracking().await;
+        let mut requests = vec![
+            request("acquire", Command::Acquire { lease: LONG }, true),
+            request("verify", Command::Verify, false),
+            request("tracked", RENEW, true),
+            request("untracked", RENEW, false),
+        ];
+
+        let (connection, tracked) = test.node.tracking.take_tracked(&mut requests).expect("some are tracked");
+
+        assert_eq!((connection.epoch, keys(&tracked)), (7, vec!["verify", "tracked"]));
+        assert_eq!(keys(&requests), ["acquire", "untracked"]);
+        assert!(test.node.tracking.take_tracked(&mut vec![acquire("a")]).is_none());
+    }
+
+    #[test]
+    fn the_first_verification_or_foreign_lock_requests_a_connection() {
+        let is_wanted = |tracker: &InvalidationTracker| tracker.until_wanted().now_or_never().is_some();
+        for (command, is_requested) in [(Command::Verify, true), (RENEW, false), (Command::RELEASE, false)] {
+            let tracker = InvalidationTracker::default();
+            let mut requests = vec![request("a", command, true)];
+
+            assert!(tracker.take_tracked(&mut requests).is_none());
+
+            assert_eq!(is_wanted(&tracker), is_requested, "{command:?}");
+            assert_eq!(keys(&requests), ["a"], "it leaves over the usual connection");
+        }
+        let tracker = InvalidationTracker::default();
+        let mut waits = Box::pin(tracker.until_wanted());
+        assert!((&mut waits).now_or_never().is_none());
+
+        tracker.note_foreign_lock(&"a".into());
+
+        assert!(waits.now_or_never().is_some());
+        assert!(lock(&tracker.state).untracked.is_empty(), "it is tracked after the connection is open");
+    }
+
+    #[tokio::test]
+    async fn a_foreign_lock_is_tracked_once_until_it_changes() {
+        let test = tracking().await;
+        let tracker = &test.node.tracking;
+        is_notified(&tracker.more);
+        let note = || {
+            tracker.note_foreign_lock(&"a".into());
+            is_notified(&tracker.more)
+        };
+
+        assert!(note());
+        assert!(!note());
+        assert_eq!(tracker.on_changed(b"a"), Some("a"));
+        assert!(note());
+        assert_eq!(tracker.on_changed(b"\xff"), None);
+    }
+
+    #[tokio::test]
+    async fn only_the_connection_that_failed_is_given_up() {
+        let test = tracking().await;
+        let tracker = &test.node.tracking;
+
+        tracker.give_up(6);
+        assert!(lock(&tracker.state).connection.is_some() && !is_notified(&tracker.broken));
+        tracker.give_up(7);
+
+        assert!(lock(&tracker.state).connection.is_none() && is_notified(&tracker.broken));
+        tracker.give_up(7);
+        assert!(!is_notified(&tracker.broken));
+    }
+
+    #[tokio::test]
+    async fn a_closed_tracker_has_no_connection_and_no_keys() {
+        let test = tracking().await;
+        let tracker = &test.node.tracking;
+        tracker.note_foreign_lock(&"a".into());
+
+        tracker.close();
+
+        let state = lock(&tracker.state);
+        assert!(state.connection.is_none() && state.foreign_locks.is_empty() && state.untracked.is_empty());
+    }
+
+    #[test]
+    fn memory_of_many_foreign_locks_is_released() {
+        let mut state = TrackerState::default();
+        let names: Vec<_> = (0..1_000).map(|number| Name::from(number.to_string())).collect();
+        state.foreign_locks.extend(names.iter().cloned());
+
+        for (forgotten, name) in (1..).zip(&names) {
+            state.forget(name);
+
+            let (left, capacity) = (names.len() - forgotten, state.foreign_locks.capacity());
+            assert_eq!(state.foreign_locks.len(), left);
+            assert!(left > 800 || capacity >= 2 * left, "{left} of {capacity} are left");
+            assert!(capacity <= MIN_SHRINK_CAPACITY || 5 * left + 64 > capacity, "{left} of {capacity}");
+        }
+    }
+
+    #[test]
+    fn memory_of_a_few_foreign_locks_is_kept() {
+        let mut state = TrackerState::default();
+        let names: Vec<_> = (0..40).map(|number| Name::from(number.to_string())).collect();
+        state.foreign_locks.extend(names.iter().cloned());
+
+        names.iter().for_each(|name| state.forget(name));
+
+        assert!(state.foreign_locks.is_empty());
+        assert!(state.foreign_locks.capacity() > names.len() / 2);
+    }
+
+    #[test]
+    fn a_native_value_is_a_sequence_of_tokens() {
+        let token = TokenSource::of_process(1).next().to_string();
+
+        assert!(is_native_value(token.as_bytes()) && is_native_value(token.repeat(3).as_bytes()));
+        for value in ["", "other", &token[1..], &format!("{token}x"), &"x".repeat(Token::WIDTH)] {
+            assert!(!is_native_value(value.as_bytes()), "{value:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn invalidations_are_reported_with_their_keys() {
+        let test = tracking().await;
+        let node = &test.node;
+        let before = test.events().len();
+        ["a", "b"].iter().for_each(|key| node.tracking.note_foreign_lock(&(*key).into()));
+        let key = |key: &str| Value::BulkString(key.into());
+
+        node.on_invalidation(&[Value::Array(vec![key("a"), Value::Int(1), key("c")])]);
+        assert_eq!(lock(&node.tracking.state).foreign_locks.len(), 1);
+        node.on_invalidation(&[Value::Nil]);
+
+        let events: Vec<_> =
+            test.events().split_off(before).into_iter().filter(|event| event.starts_with("event")).collect();
+        assert_eq!(events, ["event a", "event c", "event *"]);
+        assert!(lock(&node.tracking.state).foreign_locks.is_empty(), "the server was flushed");
+    }
+
+    /// A foreign lock stays tracked. All others may be acquired, or have a queue of this library.
+    #[tokio::test]
+    async fn waiters_try_again_unless_a_foreign_client_holds_the_lock() {
+        let test = tracking().await;
+        let node = &test.node;
+        let token = TokenSource::of_process(1).next().to_string();
+        let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+        let full = token.repeat(MAX_WAITERS + 1);
+        let places = token.repeat(MAX_WAITERS);
+        let mut wanted = Vec::new();
+        for (key, ttl, value, is_reported, is_tracked) in [
+            ("absent", -2, bulk(""), true, false),
+            ("empty", 1_000, bulk(""), false, true),
+            ("foreign", 1_000, bulk("other"), false, true),
+            ("list", 1_000, "-WRONGTYPE no string\r\n".to_owned(), false, false),
+            ("native", 1_000, bulk(&token), true, false),
+            ("with places", 1_000, bulk(&places), true, false),
+            ("full", 1_000, bulk(&full), false, false),
+        ] {
+            node.tracking.note_foreign_lock(&key.into());
+            test.set_reply(&format!("PTTL {key}"), &format!(":{ttl}\r\n"));
+            test.set_reply(&format!("GETRANGE {key}"), &value);
+            wanted.push((key, is_reported, is_tracked));
+        }
+
+        node.track_foreign_locks().await;
+
+        assert!(lock(&node.tracking.state).untracked.is_empty());
+        for (key, is_reported, is_tracked) in wanted {
+            assert_eq!(test.events().contains(&format!("event {key}")), is_reported, "{key}");
+            assert_eq!(lock(&node.tracking.state).foreign_locks.contains(key), is_tracked, "{key}");
+        }
+        assert_eq!(test.commands("GETRANGE")[0], format!("GETRANGE absent 0 {LONGEST_VALUE}"));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_cannot_read_keys_is_given_up() {
+        let test = tracking().await;
+        assert!(test.node.ping().await);
+        test.set_reply("PTTL", ""); // the server closes the connection
+        test.node.tracking.note_foreign_lock(&"a".into());
+
+        test.node.track_foreign_locks().await;
+
+        assert!(lock(&test.node.tracking.state).connection.is_none());
+        assert!(!test.node.ping().await, "there is no connection");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_of_tracking_is_final_and_other_failures_are_not() {
+        let test = TestNode::new(LONG).await;
+        let connection = test.connection();
+        let attempts = || test.commands("CLIENT").iter().filter(|of| of.contains("TRACKING")).count();
+        test.set_reply("CLIENT TRACKING", "-NOPERM this user may not\r\n");
+
+        test.node.run_tracking_until_refused(&connection).await;
+        assert_eq!(attempts(), 1);
+        test.set_reply("CLIENT TRACKING", "-LOADING not yet\r\n");
+        let tries_again = async {
+            while attempts() < 4 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+
+        tokio::select! {
+            () = test.node.run_tracking_until_refused(&connection) => panic!("it has ended"),
+            () = tries_again => {}
+        }
+        assert!(test.node.tracking.has_reported.load(Ordering::Acquire));
+    }
+
+    #[tokio::test]
+    async fn a_new_tracking_connection_reports_all_keys_and_then_changes() {
+        let test = TestNode::new(LONG).await;
+        let connection = test.connection();
+        let push = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n";
+        test.set_reply("CLIENT TRACKING", &format!("+OK\r\n{push}"));
+
+        tokio::select! {
+            () = test.node.run_tracking_until_refused(&connection) => panic!("it has ended"),
+            () = test.until_event("event k") => {}
+        }
+
+        let events: Vec<_> = test.events().into_iter().filter(|event| event.starts_with("event")).collect();
+        assert_eq!(events, ["event *", "event k"]);
+        let epoch = lock(&test.node.tracking.state).connection.as_ref().map(|of| of.epoch);
+        assert!(epoch.is_some_and(|epoch| epoch > connection.epoch), "it has an epoch of its own");
+        assert!(Arc::strong_count(&connection) > 1, "commands use their own connection");
+    }
+}

@@ -357,7 +357,10 @@ mod tests {
     use super::*;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
     use crate::backend::redis::owner_lookup::OwnerLookup;
-    use crate::protocol::command::Command;
+    use crate::backend::redis::topology::LoadHint;
+    use crate::backend::redis::topology::discovery::Discovery;
+    use crate::backend::test_operation::TestOperation;
+    use crate::protocol::command::{Command, ScriptReply};
     use crate::sync::lock;
     use crate::token::TokenSource;
     use std::sync::Mutex;
@@ -439,5 +442,263 @@ mod tests {
             failures[0].contains("given up before it replied") && failures[0].contains("has moved away"),
             "{failures:?}"
         );
+    }
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// Returns a test node whose writes two replicas must acknowledge, of which `count` do.
+    async fn with_replicas(count: u32) -> TestNode {
+        let mut test = TestNode::down_with(Discovery::Fixed, |settings| {
+            settings.rules.replica_acks = 2;
+            settings.rules.response_timeout = LONG;
+        });
+        test.set_reply("WAIT 2", &format!(":{count}\r\n"));
+        test.connect().await;
+        test
+    }
+
+    /// Records the replies with their failures.
+    fn log_replies(test: &TestNode) -> Arc<Mutex<Vec<Reply>>> {
+        let replies = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&replies);
+        test.on_reply(move |_, reply| lock(&log).push(reply.clone()));
+        replies
+    }
+
+    fn renewal(key: &str) -> Request {
+        Request { command: Command::Renew { lease: LONG }, ..acquire(key) }
+    }
+
+    fn keys_and(is_owner: bool, keys: &[&str]) -> Vec<(String, bool)> {
+        keys.iter().map(|key| ((*key).to_owned(), is_owner)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_lost_script_is_sent_again_as_text() {
+        let test = TestNode::new(LONG).await;
+        test.set_reply("EVALSHA", "-NOSCRIPT No matching script. Please use EVAL.\r\n");
+        test.set_reply("EVAL", ":1\r\n");
+
+        test.node.take(vec![renewal("a"), acquire("b")], RouteHistory::default());
+        test.until_replied(2).await;
+
+        assert_eq!(test.told(), keys_and(true, &["b", "a"]));
+        assert_eq!((test.commands("EVALSHA").len(), test.commands("EVAL").len()), (1, 1));
+        assert!(!test.connection().target.lacks_evalsha());
+    }
+
+    #[tokio::test]
+    async fn a_script_that_is_unknown_as_text_is_not_sent_again() {
+        let test = TestNode::new(LONG).await;
+        test.set_reply("EVALSHA", "-NOSCRIPT No matching script. Please use EVAL.\r\n");
+        test.set_reply("EVAL", "-NOSCRIPT this is no Redis\r\n");
+
+        test.node.take(vec![renewal("a")], RouteHistory::default());
+        test.until_replied(1).await;
+
+        assert_eq!(test.told(), keys_and(false, &["a"]));
+        assert_eq!(test.commands("EVAL").len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_server_without_evalsha_gets_all_scripts_as_text() {
+        let test = TestNode::new(LONG).await;
+        test.set_reply("EVALSHA", "-ERR unknown command 'EVALSHA'\r\n");
+        test.set_reply("EVAL", ":1\r\n");
+
+        for (count, key) in [(1, "a"), (2, "b")] {
+            test.node.take(vec![renewal(key)], RouteHistory::default());
+            test.until_replied(count).await;
+        }
+
+        assert_eq!(test.told(), keys_and(true, &["a", "b"]));
+        assert_eq!((test.commands("EVALSHA").len(), test.commands("EVAL").len()), (1, 2));
+    }
+
+    #[tokio::test]
+    async fn an_operation_is_sent_by_name_once_the_server_has_run_it() {
+        let test = TestNode::new(LONG).await;
+        let replies = log_replies(&test);
+        let operation = Arc::new(TestOperation::default());
+        test.set_reply("EVAL", ":1\r\n");
+        test.set_reply("EVALSHA", ":2\r\n");
+
+        for count in 1..=2 {
+            test.node.take(vec![operation.request("a")], RouteHistory::default());
+            test.until_replied(count).await;
+        }
+
+        assert!(matches!(
+            lock(&replies)[..],
+            [Reply::Called(ScriptReply::Int(1)), Reply::Called(ScriptReply::Int(2))]
+        ));
+        assert_eq!((test.commands("EVALSHA").len(), test.commands("EVAL").len()), (1, 1));
+        assert!(!test.connection().untimed.inbound().allows_large_replies());
+    }
+
+    #[tokio::test]
+    async fn an_operation_that_fails_is_not_known_to_the_server() {
+        let test = TestNode::new(LONG).await;
+        let replies = log_replies(&test);
+        let operation = Arc::new(TestOperation { has_large_reply: true, ..TestOperation::default() });
+        let answers = ["-OOM out of memory\r\n", "-ERR it stopped\r\n", "+OK\r\n"];
+
+        for (count, answer) in (1..).zip(answers) {
+            test.set_reply("EVAL", answer);
+            test.node.take(vec![operation.request("a")], RouteHistory::default());
+            test.until_replied(count).await;
+        }
+
+        assert!(matches!(
+            lock(&replies)[..],
+            [Reply::Refused(_), Reply::Unknown(_), Reply::Called(ScriptReply::Bytes(_))]
+        ));
+        assert!(test.commands("EVALSHA").is_empty());
+        assert!(test.connection().untimed.inbound().allows_large_replies());
+    }
+
+    #[tokio::test]
+    async fn a_redirected_request_is_answered_by_its_own_reply() {
+        let test = TestNode::new(LONG).await;
+        test.set_reply("ASKING", "+this is no reply to the request\r\n");
+        let asking = RouteHistory { asking: true, ..RouteHistory::default() };
+
+        test.node.take(vec![acquire("a"), acquire("b")], asking);
+        test.until_replied(2).await;
+
+        assert_eq!(test.told(), keys_and(true, &["a", "b"]));
+        assert_eq!(test.commands("ASKING").len(), 2);
+    }
+
+    #[tokio::test]
+    async fn ownership_counts_once_enough_replicas_have_it() {
+        for (count, is_owner) in [(1, false), (2, true), (3, true)] {
+            let test = with_replicas(count).await;
+            let asking = RouteHistory { asking: true, ..RouteHistory::default() };
+
+            test.node.take(vec![acquire("a"), acquire("b")], RouteHistory::default());
+            test.until_replied(2).await;
+            test.node.take(vec![acquire("c"), acquire("d")], asking);
+            test.until_replied(4).await;
+
+            assert_eq!(test.told(), keys_and(is_owner, &["a", "b", "c", "d"]), "{count}");
+        }
+    }
+
+    #[tokio::test]
+    async fn replicas_delay_no_request_that_grants_nothing() {
+        let mut test = with_replicas(0).await;
+        test.set_reply("EVALSHA", ":1\r\n");
+        let release = |key| Request { command: Command::RELEASE, ..acquire(key) };
+
+        test.node.take(vec![release("a"), acquire("a")], RouteHistory::default());
+        test.until_replied(2).await;
+
+        assert_eq!(test.told(), [("a".to_owned(), true), ("a".to_owned(), false)]);
+        assert_eq!(test.asked().await, "a");
+        assert_eq!(test.node.traffic(), LoadHint::DriverOnly);
+        assert_eq!(test.node.under_way(), LoadHint::DriverOnly);
+        let waits = test.commands("WAIT");
+        assert_eq!(waits[1..], ["WAIT 2 8000".to_owned()], "2/5 of the response timeout: {waits:?}");
+    }
+
+    #[tokio::test]
+    async fn a_renewal_that_replicas_acknowledge_is_always_a_write() {
+        let test = with_replicas(2).await;
+        test.set_reply("EVALSHA", ":1\r\n");
+
+        test.node.take(vec![renewal("a")], RouteHistory::default());
+        test.until_replied(1).await;
+
+        assert!(test.commands("EVALSHA")[0].ends_with(" write"), "{:?}", test.commands("EVALSHA"));
+    }
+
+    #[tokio::test]
+    async fn only_a_closed_connection_counts_as_lost() {
+        for (is_lost, timeout) in [(true, LONG), (false, Duration::from_secs(1))] {
+            let test = TestNode::new(timeout).await;
+            let replies = log_replies(&test);
+            let connection = test.connection();
+            if is_lost {
+                test.set_reply("SET", ""); // the server closes the connection
+            } else {
+                test.hold();
+            }
+
+            test.node.take(vec![acquire("a")], RouteHistory::default());
+            test.until_replied(1).await;
+
+            let replies = lock(&replies);
+            assert!(
+                matches!(&replies[..], [Reply::Unknown(failure)] if failure.connection_lost == is_lost),
+                "{replies:?}"
+            );
+            assert_eq!(connection.is_given_up(), is_lost);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_out_of_service_is_given_up_with_its_reply() {
+        let test = TestNode::new(LONG).await;
+        let connection = test.connection();
+        test.set_reply("SET", "-READONLY You can't write against a read only replica.\r\n");
+
+        test.node.take(vec![acquire("a")], RouteHistory::default());
+        test.until_replied(1).await;
+
+        assert_eq!(test.told(), keys_and(false, &["a"]));
+        assert!(connection.is_given_up());
+        assert!(connection.failure().reason.contains("out of service"));
+    }
+
+    #[tokio::test]
+    async fn only_requests_of_callers_announce_more_requests() {
+        let test = TestNode::new(LONG).await;
+        let vote = |command| {
+            let recipient = Some(ReplyRecipient::Operation(1));
+            Request { command, recipient, ..acquire("a") }
+        };
+        let lease = LONG;
+        let counts = [
+            acquire("a"),
+            Request { command: Command::RELEASE, ..acquire("a") },
+            renewal("a"),
+            Request { command: Command::Verify, ..acquire("a") },
+            vote(Command::Acquire { lease }),
+            vote(Command::RELEASE),
+            vote(Command::Renew { lease }),
+        ]
+        .map(|request| {
+            let (node, connection) = (&test.node, &test.connection());
+            let mut batch = PipelineBatch::new(
+                node,
+                connection,
+                ConnectionKind::Commands,
+                [request],
+                RouteHistory::default(),
+            );
+            let count = batch.caller_count();
+            batch.requests.clear(); // they are not sent
+            count
+        });
+
+        assert_eq!(counts, [1, 1, 0, 0, 1, 0, 0]);
+    }
+
+    #[tokio::test]
+    async fn a_batch_after_a_subscription_is_timed_from_its_end() {
+        let test = TestNode::new(LONG).await;
+        let batch = PipelineBatch::new(
+            &test.node,
+            &test.connection(),
+            ConnectionKind::Commands,
+            [acquire("a")],
+            RouteHistory::default(),
+        );
+        let created = batch.sent();
+        assert!(created > BootInstant::START && created <= boot_time());
+
+        batch.run_after(async { assert!(test.commands("SET").is_empty()) }).await;
+
+        assert_eq!(test.told(), keys_and(true, &["a"]));
     }
 }

@@ -233,7 +233,16 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::recorded_events::RecordedEvents;
     use crate::backend::redis::encoding::plain::PlainEncoding;
+    use crate::backend::redis::node::pipeline::RouteHistory;
+    use crate::backend::redis::node::test_node::{TestNode, acquire, array};
+    use crate::backend::redis::topology::discovery::Discovery;
+    use crate::layout::Layout;
+    use crate::protocol::command::{Command, EnqueueMode};
+
+    const NAME: &str = "redisson_lock__channel:{k}";
+    const CHANNEL: &str = "SUBSCRIBE redisson_lock__channel:{k}";
 
     fn with_channels(keys: &[&str]) -> ReleaseChannels {
         let channels = ReleaseChannels::new(&PlainEncoding, Arc::new(CommandQueue::new("dlock")));
@@ -269,5 +278,164 @@ mod tests {
         channels.close();
 
         assert!(lock(&channels.state).channels.values().all(|channel| !channel.is_subscribed));
+    }
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn waiter(key: &str, mode: EnqueueMode) -> Request {
+        Request { command: Command::Enqueue { lease: LONG, mode }, ..acquire(key) }
+    }
+
+    /// Returns a node whose waiters subscribe to a channel per key, once it listens. Its engine
+    /// uses the key `k`.
+    async fn with_channel_per_key(accepts: bool) -> (TestNode, Arc<RecordedEvents>) {
+        let mut test = TestNode::down_with(Discovery::Fixed, |settings| {
+            settings.layout = Layout::Redisson;
+            settings.rules.response_timeout = LONG;
+        });
+        let events = RecordedEvents::attach(&test.node.events);
+        events.set_in_use("k");
+        test.set_reply("EVALSHA", "*2\r\n:1\r\n:0\r\n");
+        if accepts {
+            test.accept_subscriptions(&[]);
+        }
+        test.connect().await;
+        while lock(&test.node.release_channels.state).sinks.is_none() {
+            tokio::task::yield_now().await;
+        }
+        (test, events)
+    }
+
+    #[tokio::test]
+    async fn a_waiter_is_sent_after_its_subscription() {
+        let (test, _events) = with_channel_per_key(true).await;
+        let channels = &test.node.release_channels;
+        assert!(!channels.can_send(&waiter("k", EnqueueMode::Join)));
+        assert!(channels.can_send(&waiter("k", EnqueueMode::TryOnly)) && channels.can_send(&acquire("k")));
+
+        let requests = vec![waiter("k", EnqueueMode::Join), acquire("other")];
+        test.node.take(requests, RouteHistory::default());
+        test.until_replied(2).await;
+
+        assert_eq!(test.told(), [("other".to_owned(), true), ("k".to_owned(), true)]);
+        assert_eq!(test.commands("SUBSCRIBE").last().map(String::as_str), Some(CHANNEL));
+        assert!(channels.can_send(&waiter("k", EnqueueMode::Join)));
+        assert!(!channels.can_send(&waiter("unknown", EnqueueMode::Recheck)));
+    }
+
+    #[tokio::test]
+    async fn a_waiter_without_a_subscription_is_sent_all_the_same() {
+        let (test, _events) = with_channel_per_key(false).await;
+
+        test.node.take(vec![waiter("k", EnqueueMode::Join)], RouteHistory::default());
+        test.until_replied(1).await;
+
+        assert_eq!(test.told(), [("k".to_owned(), true)]);
+        assert_eq!(test.commands("SUBSCRIBE").last().map(String::as_str), Some(CHANNEL));
+        assert!(!test.node.release_channels.can_send(&waiter("k", EnqueueMode::Join)));
+    }
+
+    #[tokio::test]
+    async fn a_subscription_counts_for_its_own_connection() {
+        let (test, _events) = with_channel_per_key(true).await;
+        let channels = &test.node.release_channels;
+        channels.subscribe_to(vec!["k".into()], LONG).await;
+        let (sinks, generation) = {
+            let state = lock(&channels.state);
+            (state.sinks.clone().expect("it is connected"), state.generation)
+        };
+        let is_subscribed = || lock(&channels.state).channels.values().all(|of| of.is_subscribed);
+        assert!(is_subscribed());
+        let subscribe = async |sinks: &ChannelSinks, generation, name: &str| {
+            channels.subscribe(sinks.clone(), generation, vec![name.to_owned()], LONG).await;
+        };
+
+        channels.close();
+        assert!(!is_subscribed() && channels.can_send(&waiter("k", EnqueueMode::Join)));
+        subscribe(&sinks, generation, NAME).await;
+        assert!(!is_subscribed(), "there is no connection");
+        channels.open(sinks.plain.clone(), None, LONG).await;
+        assert!(is_subscribed(), "a new connection subscribes to all channels");
+        lock(&channels.state).channels.values_mut().for_each(|of| of.is_subscribed = false);
+        subscribe(&sinks, generation, NAME).await;
+        assert!(!is_subscribed(), "it was confirmed by the connection before");
+        subscribe(&sinks, generation + 1, "unknown").await;
+        assert!(!is_subscribed());
+        subscribe(&sinks, generation + 1, NAME).await;
+        assert!(is_subscribed());
+    }
+
+    #[tokio::test]
+    async fn channels_of_unwanted_keys_are_unsubscribed() {
+        let (test, _events) = with_channel_per_key(true).await;
+        let channels = &test.node.release_channels;
+        channels.subscribe_to(vec!["k".into(), "wanted".into()], LONG).await;
+        test.set_reply("UNSUBSCRIBE", &(array(&["unsubscribe", NAME]).replacen("*2", "*3", 1) + ":1\r\n"));
+        let is_wanted = |key: &Name| key == "wanted";
+
+        assert!(channels.unsubscribe(is_wanted).is_none(), "they were requested since the last sweep");
+        if let Some(unsubscribed) = channels.unsubscribe(is_wanted) {
+            unsubscribed.await;
+        }
+
+        assert_eq!(test.commands("UNSUBSCRIBE"), [format!("UNSUBSCRIBE {NAME}")]);
+        assert_eq!(channels.key_of(NAME), None);
+        assert_eq!(channels.key_of("redisson_lock__channel:{wanted}").as_deref(), Some("wanted"));
+    }
+
+    #[tokio::test]
+    async fn subscriptions_end_after_their_keys_are_unused() {
+        let (test, _events) = with_channel_per_key(true).await;
+        let channels = &test.node.release_channels;
+
+        channels.subscribe_to(vec!["k".into(), "unused".into()], LONG).await;
+        while test.commands("UNSUBSCRIBE").is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+
+        assert_eq!(test.commands("UNSUBSCRIBE"), ["UNSUBSCRIBE redisson_lock__channel:{unused}"]);
+        assert!(channels.can_send(&waiter("k", EnqueueMode::Join)));
+    }
+
+    #[tokio::test]
+    async fn releases_are_received_over_the_configured_kind_of_channel() {
+        let names = [NAME.to_owned()];
+        for accepts in [true, false] {
+            let (test, _events) = with_channel_per_key(accepts).await;
+            let sinks = lock(&test.node.release_channels.state).sinks.clone().expect("it is connected");
+            for (publish, is_plain) in [
+                (Publish::Publish, true),
+                (Publish::Both, true),
+                (Publish::Auto, true), // the server has no sharded pub/sub
+                (Publish::Spublish, false),
+            ] {
+                let mut sinks = ChannelSinks { publish, ..sinks.clone() };
+
+                assert_eq!(sinks.subscribe(&names).await, is_plain && accepts, "{publish:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn sharded_channels_replace_plain_ones_where_both_exist() {
+        let names = [NAME.to_owned()];
+        let (test, _events) = with_channel_per_key(false).await;
+        let plain = lock(&test.node.release_channels.state).sinks.clone().expect("it is connected").plain;
+        let shards = test.connection().target.open_for_shards().await.expect("the server accepts it");
+        for (reply, is_accepted) in [("+OK\r\n", true), ("-ERR no shards here\r\n", false)] {
+            test.set_reply("SSUBSCRIBE", reply);
+            for publish in [Publish::Auto, Publish::Spublish, Publish::Both] {
+                let mut sinks = ChannelSinks { plain: plain.clone(), shard: Some(shards.sink()), publish };
+                let before = test.commands("SUBSCRIBE").len();
+
+                assert_eq!(sinks.subscribe(&names).await, is_accepted, "{publish:?} {reply}");
+
+                let is_plain = test.commands("SUBSCRIBE").len() > before;
+                let expected = match publish {
+                    Publish::Auto => !is_accepted,
+                    publish => publish == Publish::Both,
+                };
+                assert_eq!(is_plain, expected, "{publish:?} {reply}");
+            }
+        }
     }
 }

@@ -191,7 +191,12 @@ const MIN_WAIT: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
+    use crate::backend::redis::node::health::NodeConnection;
+    use crate::backend::redis::node::test_node::TestNode;
+    use crate::backend::redis::topology::discovery::Discovery;
     use crate::token::TokenSource;
 
     const ACQUIRE: Command = Command::Acquire { lease: Duration::from_secs(30) };
@@ -277,5 +282,68 @@ mod tests {
         queue.on_replies(&"b".into());
 
         assert_eq!(keys(&queue.take()), ["b"]);
+    }
+    /// Returns a connected node that uses replicas, after its own task has ended.
+    async fn with_replicas() -> (TestNode, Arc<NodeConnection>) {
+        let mut test = TestNode::down_with(Discovery::Fixed, |settings| settings.rules.replica_acks = 2);
+        test.connect().await;
+        let connection = test.connection();
+        test.stop().await;
+        (test, connection)
+    }
+
+    #[tokio::test]
+    async fn too_few_replicas_are_a_failure_that_names_them() {
+        let (_test, connection) = with_replicas().await;
+        let acks = connection.acks.as_ref().expect("it uses replicas");
+        let missing = |reply| acks.missing(reply).map(|failure| (failure.kind, failure.reason));
+        let error = redis::parse_redis_value(b"-NOPERM this user may not\r\n").expect("an error is a value");
+
+        assert!(missing(Some(&Value::Int(2))).is_none() && missing(Some(&Value::Int(3))).is_none());
+        for (reply, kind, reason) in [
+            (Some(&Value::Int(1)), FailureKind::Passing, "only 1 of 2 replicas acknowledged it"),
+            (Some(&Value::Okay), FailureKind::Passing, "the reply to `WAIT` is missing"),
+            (None, FailureKind::Passing, "the reply to `WAIT` is missing"),
+            (Some(&error), FailureKind::Lasting, "this user may not"),
+        ] {
+            let (missing_kind, text) = missing(reply).expect("it is a failure");
+            assert_eq!(missing_kind, kind);
+            assert!(text.contains(reason), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn unsent_requests_are_refused_with_their_connection() {
+        let (test, connection) = with_replicas().await;
+        let acks = connection.acks.as_ref().expect("it uses replicas");
+        let others = acks.intercept(vec![
+            request("waits", Command::RELEASE),
+            request("waits", ACQUIRE),
+            request("ready", ACQUIRE),
+        ]);
+        assert_eq!(keys(&others), ["waits"]);
+        assert_eq!(keys(&acks.take_unsent()), ["ready", "waits"]);
+        assert!(acks.take_unsent().is_empty());
+        let told = test.told().len();
+
+        acks.intercept(vec![request("ready", ACQUIRE)]);
+        drop(connection);
+
+        assert_eq!(test.told()[told..], [("ready".to_owned(), false)]);
+    }
+
+    #[tokio::test]
+    async fn a_pipeline_waits_for_the_next_request() {
+        let (_test, connection) = with_replicas().await;
+        let acks = connection.acks.as_ref().expect("it uses replicas");
+        let next = acks.next();
+        tokio::pin!(next);
+        assert!((&mut next).now_or_never().is_none());
+
+        acks.intercept(vec![request("a", Command::RELEASE), request("a", ACQUIRE)]);
+        assert!((&mut next).now_or_never().is_none());
+        acks.on_replies(&["a".into()]);
+
+        assert_eq!(keys(&next.await), ["a"]);
     }
 }

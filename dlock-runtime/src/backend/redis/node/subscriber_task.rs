@@ -197,3 +197,113 @@ const SUBSCRIBE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many messages are handled before the task yields.
 const MESSAGES_PER_YIELD: u64 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::redis::node::test_node::TestNode;
+    use crate::backend::redis::topology::discovery::Discovery;
+    use crate::layout::Layout;
+    use crate::token::TokenSource;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// Returns the subscriptions of a node so far, without the rest of long names.
+    fn namespaces(test: &TestNode) -> Vec<String> {
+        let before = |command: String| {
+            let channels = command.strip_prefix("SUBSCRIBE ")?;
+            Some(channels.split_once(":grant:")?.0.to_owned())
+        };
+        test.commands("SUBSCRIBE").into_iter().filter_map(before).collect()
+    }
+
+    async fn until(condition: impl Fn() -> bool) {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_count_only_on_the_channel_of_their_namespace() {
+        let mut test = TestNode::down(LONG);
+        let own = test.shared.namespaces.own().grant_channel(test.node.process);
+        let grant = |key: &str| format!("{}1000|{key}", TokenSource::of_process(1).next());
+        test.accept_subscriptions(&[
+            (&own, "no grant"),
+            (&own, &grant("shop:1")),
+            (&own, &grant("dlock:2")),
+            (&own, "changed|shop:3"),
+            (&own, "changed|dlock:4"),
+            ("other", &grant("dlock:5")),
+            ("other", "changed|dlock:6"),
+            (&own, &grant("dlock:last")),
+        ]);
+
+        test.connect().await;
+        test.until_event("grant dlock:last").await;
+
+        let messages: Vec<_> =
+            test.events().into_iter().filter(|event| !event.starts_with("connected")).collect();
+        assert_eq!(messages, ["grant dlock:2", "event dlock:4", "grant dlock:last"]);
+        assert!(test.node.is_listening() && test.node.receives_messages_about("dlock:7"));
+    }
+
+    #[tokio::test]
+    async fn each_namespace_in_use_is_subscribed_to() {
+        let mut test = TestNode::down(LONG);
+        test.accept_subscriptions(&[]);
+        test.connect().await;
+        until(|| test.node.is_listening()).await;
+        assert_eq!(test.events(), ["connected moved=false"; 2], "messages may have been missed");
+        assert!(!test.node.receives_messages_about("shop:7"));
+
+        test.shared.namespaces.add("shop");
+        until(|| test.events().len() == 3).await;
+
+        assert!(test.node.receives_messages_about("shop:7"));
+        assert_eq!(test.events()[2], "connected moved=false", "waiters try again");
+        assert_eq!(namespaces(&test), ["dlock", "shop"]);
+    }
+
+    #[tokio::test]
+    async fn a_refused_subscription_is_tried_again() {
+        let mut test = TestNode::down(LONG);
+        test.connect().await;
+        until(|| namespaces(&test).len() >= 2).await;
+        assert!(test.node.is_listening() && !test.node.receives_messages_about("dlock:7"));
+        assert!(lock(&test.node.refused).contains("dlock"));
+
+        test.accept_subscriptions(&[]);
+        until(|| test.node.receives_messages_about("dlock:7")).await;
+
+        assert!(!lock(&test.node.refused).contains("dlock"), "the next refusal is reported again");
+    }
+
+    #[tokio::test]
+    async fn a_layout_without_grants_subscribes_to_no_namespace() {
+        let mut test = TestNode::down_with(Discovery::Fixed, |settings| settings.layout = Layout::Redisson);
+        test.accept_subscriptions(&[]);
+        test.connect().await;
+        until(|| test.node.is_listening()).await;
+
+        test.shared.namespaces.add("shop");
+        let connection = test.connection();
+        let subscriber = connection.target.subscribe("any").await.expect("the server accepts it");
+        let subscribes = test.node.subscribe_to_namespaces(subscriber.sink(), &connection.target);
+        assert!(tokio::time::timeout(Duration::from_millis(20), subscribes).await.is_err());
+
+        assert!(!namespaces(&test).contains(&"shop".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_noted_once_per_namespace() {
+        let test = TestNode::down(LONG);
+        let failure = Failure::new(crate::protocol::command::FailureKind::Lasting, "not allowed");
+
+        for namespace in ["a", "a", "b"] {
+            test.node.report_no_subscription(&namespace.into(), &failure);
+        }
+
+        assert_eq!(lock(&test.node.refused).len(), 2);
+    }
+}

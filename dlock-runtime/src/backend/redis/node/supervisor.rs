@@ -306,6 +306,7 @@ mod tests {
     use super::*;
     use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
+    use crate::backend::redis::topology::discovery::Discovery;
 
     struct SetOnDrop(Arc<AtomicBool>);
 
@@ -364,5 +365,124 @@ mod tests {
 
         assert_eq!(*lock(&seen), [("{7}a".to_owned(), false), ("{8}b".to_owned(), false)]);
         assert!(is_dropped.load(Ordering::SeqCst));
+    }
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn requests_wait_for_a_connection_less_than_a_response_timeout() {
+        let test = TestNode::down_with(Discovery::Fixed, |settings| {
+            settings.lazy = true;
+            settings.rules.response_timeout = Duration::from_millis(20);
+        });
+        let node = Arc::clone(&test.node);
+        let begun = boot_time();
+        let rejected = async {
+            test.node.take(vec![acquire("a")], RouteHistory::default());
+            test.until_replied(1).await;
+            test.node.take(vec![acquire("b")], RouteHistory::default());
+            test.until_replied(2).await;
+        };
+
+        tokio::select! {
+            () = node.reject_expired() => unreachable!("it runs forever"),
+            () = rejected => {}
+        }
+
+        assert_eq!(test.told(), [("a".to_owned(), false), ("b".to_owned(), false)]);
+        assert!(boot_time().since(begun) >= Duration::from_millis(2 * 18), "they wait");
+    }
+
+    #[tokio::test]
+    async fn requests_that_were_not_written_are_sent_over_the_next_connection() {
+        let mut test = TestNode::down_with(Discovery::Fixed, |settings| {
+            settings.rules.replica_acks = 1;
+            settings.rules.response_timeout = LONG;
+        });
+        test.set_reply("WAIT 1", ":1\r\n");
+        test.connect().await;
+        test.hold();
+        test.node.take(vec![acquire("written")], RouteHistory::default());
+        assert_eq!(test.asked().await, "written");
+        test.node.take(vec![acquire("unsent")], RouteHistory::default());
+
+        test.resume();
+        test.connection().give_up_because("has moved away");
+        test.until_replied(2).await;
+
+        assert_eq!(test.told(), [("written".to_owned(), false), ("unsent".to_owned(), true)]);
+    }
+
+    #[tokio::test]
+    async fn a_failed_first_attempt_is_reported_and_ends_the_node() {
+        let test = TestNode::down(LONG);
+        test.shared.runtimes.set_own(tokio::runtime::Handle::current());
+        test.set_reply("SCRIPT", "-NOAUTH Authentication required.\r\n");
+        let (first, connected) = oneshot::channel();
+
+        Arc::clone(&test.node).run(Some(first)).await;
+
+        let failure = connected.await.expect("it tells").expect_err("the server refuses");
+        assert!(failure.reason.contains("NOAUTH"), "{failure:?}");
+        assert!(!test.node.is_ready() && !test.node.may_have_requests());
+    }
+
+    #[tokio::test]
+    async fn a_lost_connection_is_reported_before_the_next_one() {
+        let test = TestNode::new(LONG).await;
+        let first = test.connection();
+
+        first.give_up_because("has moved away");
+        test.until_event("disconnected").await;
+        while !test.node.is_ready() {
+            tokio::task::yield_now().await;
+        }
+
+        let second = test.connection();
+        assert!(second.epoch > first.epoch);
+        assert_eq!((first.unproven_before, second.unproven_before), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn a_proven_connection_resets_the_count_of_useless_ones() {
+        let test = TestNode::new(LONG).await;
+        for (is_proven, unproven_before) in [(false, 1), (false, 2), (true, 0), (false, 1)] {
+            let lost = test.connection();
+            if is_proven {
+                lost.answered();
+            }
+            lost.give_up_because("has moved away");
+            while !test.node.is_ready() || Arc::ptr_eq(&test.connection(), &lost) {
+                tokio::task::yield_now().await;
+            }
+
+            assert_eq!(test.connection().unproven_before, unproven_before);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_ended_node_rejects_requests() {
+        let mut test = TestNode::new(LONG).await;
+        test.hold();
+        test.node.take(vec![acquire("a")], RouteHistory::default());
+        test.asked().await;
+
+        test.stop().await;
+        test.node.take(vec![acquire("b")], RouteHistory::default());
+
+        assert_eq!(test.told(), [("a".to_owned(), false), ("b".to_owned(), false)]);
+        assert!(!test.node.may_have_requests());
+        assert_eq!(test.events().last().map(String::as_str), Some("disconnected"));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_replies_to_nothing_is_given_up_by_its_checks() {
+        let test = TestNode::new(LONG).await;
+        let connection = test.connection();
+        test.set_reply("PING", "-LOADING Redis is loading the dataset in memory\r\n");
+
+        connection.check_now.notify_one();
+        test.until_event("disconnected").await;
+
+        assert!(connection.failure().reason.contains("out of service"), "{:?}", connection.failure());
     }
 }

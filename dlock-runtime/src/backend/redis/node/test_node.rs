@@ -1,6 +1,7 @@
 //! A node that is connected to a fake server: a test sees the requests in their order, and decides
 //! when replies come.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -43,17 +44,25 @@ pub(crate) struct TestNode {
 impl TestNode {
     /// Creates a node that is not connected.
     pub(crate) fn down(response_timeout: Duration) -> Self {
+        Self::down_with(Discovery::Fixed, |settings| settings.rules.response_timeout = response_timeout)
+    }
+
+    /// Like [`down`](Self::down), with other settings.
+    pub(crate) fn down_with(
+        discovery: impl FnOnce(Arc<ConnectTarget>) -> Discovery,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
         let (ask, asked) = mpsc::unbounded_channel();
         let server = FakeServer::start(ask);
         let mut settings = Settings::default();
         settings.rules.tracking = false;
-        settings.rules.response_timeout = response_timeout;
+        change(&mut settings);
         let at = NodeSpec { host: "127.0.0.1".to_owned(), port: server.port, ..NodeSpec::default() };
         let target = Arc::new(ConnectTarget::new(at, &settings));
-        let shared = Arc::new(CommandQueue::default());
+        let shared = Arc::new(CommandQueue::new(&settings.namespace));
         let recorded = Arc::new(RecordedReplies::default());
         let node = Arc::new(Node::new(
-            Discovery::Fixed(target),
+            discovery(target),
             Arc::clone(&shared),
             EventReceiver::default(),
             Arc::clone(&recorded) as Arc<dyn ReplySink>,
@@ -66,11 +75,16 @@ impl TestNode {
     /// Creates a node, and connects it on the runtime of the test.
     pub(crate) async fn new(response_timeout: Duration) -> Self {
         let mut test_node = Self::down(response_timeout);
-        test_node.shared.runtimes.set_own(tokio::runtime::Handle::current());
-        let (first, connected) = oneshot::channel();
-        test_node.running.spawn(Arc::clone(&test_node.node).run(Some(first)));
-        connected.await.expect("it tells").expect("the server takes connections");
+        test_node.connect().await;
         test_node
+    }
+
+    /// Connects the node on the runtime of the test.
+    pub(crate) async fn connect(&mut self) {
+        self.shared.runtimes.set_own(tokio::runtime::Handle::current());
+        let (first, connected) = oneshot::channel();
+        self.running.spawn(Arc::clone(&self.node).run(Some(first)));
+        connected.await.expect("it tells").expect("the server takes connections");
     }
 
     /// Returns the node's connection.
@@ -86,6 +100,42 @@ impl TestNode {
     /// Stops the replies to acquires.
     pub(crate) fn hold(&self) {
         self.server.hold();
+    }
+
+    /// Has the server reply to acquires again, on new connections.
+    pub(crate) fn resume(&self) {
+        lock(&self.server.state).is_silent = false;
+    }
+
+    /// From now on, the server replies `reply` to commands that begin with these words. Without a
+    /// reply, it closes the connection.
+    pub(crate) fn set_reply(&self, words: &str, reply: &str) {
+        lock(&self.server.state).replies.insert(words.to_owned(), reply.to_owned());
+    }
+
+    /// From now on, the server accepts subscriptions, and sends these messages after the next one:
+    /// each is a channel and a text.
+    pub(crate) fn accept_subscriptions(&self, messages: &[(&str, &str)]) {
+        let message = |(channel, text): &(&str, &str)| array(&["message", channel, text]);
+        lock(&self.server.state).messages = Some(messages.iter().map(message).collect());
+    }
+
+    /// Returns the commands so far that begin with this word, in one line each.
+    pub(crate) fn commands(&self, word: &str) -> Vec<String> {
+        let commands = lock(&self.server.state).commands.clone();
+        commands.into_iter().filter(|command| command.split(' ').next() == Some(word)).collect()
+    }
+
+    /// Returns the messages and changes of the connection so far, in one line each.
+    pub(crate) fn events(&self) -> Vec<String> {
+        lock(&self.recorded.events).clone()
+    }
+
+    /// Waits until there was an event.
+    pub(crate) async fn until_event(&self, event: &str) {
+        while !self.events().iter().any(|line| line == event) {
+            self.recorded.more.notified().await;
+        }
     }
 
     /// Returns the next key that an acquire was received for.
@@ -121,6 +171,7 @@ pub(crate) fn acquire(key: &str) -> Request {
 #[derive(Default)]
 struct RecordedReplies {
     replies: Mutex<Vec<(String, bool)>>,
+    events: Mutex<Vec<String>>,
     on_reply: Mutex<Option<OnReply>>,
     more: tokio::sync::Notify,
 }
@@ -137,17 +188,45 @@ impl ReplySink for RecordedReplies {
         self.more.notify_one();
     }
 
-    fn on_grant(&self, _grant: GrantMessage) {}
+    fn on_grant(&self, grant: GrantMessage) {
+        self.add(format!("grant {}", grant.key));
+    }
 
-    fn on_key_event(&self, _key: Option<&Name>) {}
+    fn on_key_event(&self, key: Option<&Name>) {
+        self.add(format!("event {}", key.map_or("*", |key| key)));
+    }
 
-    fn connected(&self, _moved: bool) {}
+    fn connected(&self, moved: bool) {
+        self.add(format!("connected moved={moved}"));
+    }
+
+    fn disconnected(&self) {
+        self.add("disconnected".to_owned());
+    }
+}
+
+impl RecordedReplies {
+    fn add(&self, event: String) {
+        lock(&self.events).push(event);
+        self.more.notify_one();
+    }
 }
 
 /// A fake primary, on threads of its own.
 pub(crate) struct FakeServer {
     pub(crate) port: u16,
-    is_silent: Arc<Mutex<bool>>,
+    state: Arc<Mutex<ServerState>>,
+}
+
+#[derive(Default)]
+struct ServerState {
+    /// Whether acquires get no reply.
+    is_silent: bool,
+    /// The replies that differ from the usual ones, by the first words of the command.
+    replies: HashMap<String, String>,
+    /// The messages that follow the next subscription. `None`: subscriptions are refused.
+    messages: Option<Vec<String>>,
+    commands: Vec<String>,
 }
 
 impl FakeServer {
@@ -155,45 +234,76 @@ impl FakeServer {
     pub(crate) fn start(ask: mpsc::UnboundedSender<String>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("this machine has a free port");
         let port = listener.local_addr().expect("a bound socket has an address").port();
-        let is_silent = Arc::new(Mutex::new(false));
-        let silent = Arc::clone(&is_silent);
+        let state = Arc::<Mutex<ServerState>>::default();
+        let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
-                let (ask, silent) = (ask.clone(), Arc::clone(&silent));
-                std::thread::spawn(move || serve(stream, &ask, &silent));
+                let (ask, state) = (ask.clone(), Arc::clone(&shared));
+                std::thread::spawn(move || serve(stream, &ask, &state));
             }
         });
-        Self { port, is_silent }
+        Self { port, state }
     }
 
     /// Stops the replies to acquires.
     pub(crate) fn hold(&self) {
-        *lock(&self.is_silent) = true;
+        lock(&self.state).is_silent = true;
     }
 }
 
-fn serve(mut stream: TcpStream, ask: &mpsc::UnboundedSender<String>, silent: &Mutex<bool>) {
+impl ServerState {
+    /// Returns the reply that a test has set for a command.
+    fn set_reply(&self, command: &str) -> Option<String> {
+        let is_begin = |words: &&String| {
+            command.strip_prefix(&**words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
+        let words = self.replies.keys().filter(is_begin).max_by_key(|words| words.len())?;
+        self.replies.get(words).cloned()
+    }
+
+    /// Confirms subscriptions, and returns the messages that follow.
+    fn subscribe(&mut self, channels: &[&str]) -> String {
+        let Some(messages) = &mut self.messages else {
+            return "-ERR nobody subscribes here\r\n".to_owned();
+        };
+        let messages = std::mem::take(messages);
+        let confirmations =
+            channels.iter().map(|channel| array(&["subscribe", channel]).replacen("*2", "*3", 1) + ":1\r\n");
+        confirmations.chain(messages).collect()
+    }
+}
+
+/// Returns a list of texts as a server writes it.
+pub(crate) fn array(texts: &[&str]) -> String {
+    let texts = texts.iter().map(|text| format!("${}\r\n{text}\r\n", text.len()));
+    format!("*{}\r\n{}", texts.len(), texts.collect::<String>())
+}
+
+fn serve(mut stream: TcpStream, ask: &mpsc::UnboundedSender<String>, state: &Mutex<ServerState>) {
     let mut parser = redis::Parser::new();
     while let Ok(Value::Array(words)) = parser.parse_value(&mut stream) {
         let words: Vec<_> = words.iter().map(|word| error_kind::text(word).unwrap_or_default()).collect();
-        let answer = match words[..] {
-            ["SET", key, ..] => {
-                let _ = ask.send(key.to_owned());
-                if *lock(silent) {
-                    // Later commands get no reply either: it would be taken for the reply to this
-                    // one.
-                    let _ = std::io::copy(&mut stream, &mut std::io::sink());
-                    return;
-                }
-                "+OK\r\n"
+        let command = words.join(" ");
+        let reply = lock(state).set_reply(&command);
+        lock(state).commands.push(command);
+        if let ["SET", key, ..] = words[..] {
+            let _ = ask.send(key.to_owned());
+            if lock(state).is_silent {
+                // Later commands get no reply either: it would be taken for the reply to this one.
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+                return;
             }
-            ["SUBSCRIBE", ..] => "-ERR nobody subscribes here\r\n",
-            ["ROLE", ..] => "*1\r\n$6\r\nmaster\r\n",
-            ["PING", ..] => "+PONG\r\n",
-            ["SCRIPT", ..] => "+name\r\n",
-            _ => "+OK\r\n",
+        }
+        let reply = match (reply, &words[..]) {
+            (Some(reply), _) if reply.is_empty() => return,
+            (Some(reply), _) => reply,
+            (None, ["SUBSCRIBE", channels @ ..]) => lock(state).subscribe(channels),
+            (None, ["ROLE", ..]) => array(&["master"]),
+            (None, ["PING", ..]) => "+PONG\r\n".to_owned(),
+            (None, ["SCRIPT", ..]) => "+name\r\n".to_owned(),
+            (None, _) => "+OK\r\n".to_owned(),
         };
-        if stream.write_all(answer.as_bytes()).is_err() {
+        if stream.write_all(reply.as_bytes()).is_err() {
             return;
         }
     }
