@@ -1,6 +1,7 @@
 //! Records the events of a backend, in place of the engine.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
@@ -22,6 +23,8 @@ pub(crate) struct RecordedEvents {
     in_use: Mutex<HashSet<Name>>,
     /// Whether each event submits a request.
     submits: Mutex<bool>,
+    /// How often the deadlines were checked.
+    checks: AtomicUsize,
     pub(crate) more: Notify,
 }
 
@@ -33,6 +36,7 @@ impl RecordedEvents {
             due: Mutex::new(BootInstant::NEVER),
             in_use: Mutex::default(),
             submits: Mutex::default(),
+            checks: AtomicUsize::default(),
             more: Notify::new(),
         });
         let receiver: std::sync::Weak<Self> = Arc::downgrade(&recorded);
@@ -53,6 +57,11 @@ impl RecordedEvents {
     /// Marks `key` as one that a call holds or waits for.
     pub(crate) fn set_in_use(&self, key: &str) {
         lock(&self.in_use).insert(key.into());
+    }
+
+    /// Returns how often the deadlines were checked.
+    pub(crate) fn checks(&self) -> usize {
+        self.checks.load(Ordering::SeqCst)
     }
 
     /// From now on, each event reports that it has submitted a request.
@@ -115,6 +124,7 @@ impl BackendEvents for RecordedEvents {
     }
 
     fn on_timeout(&self, now: BootInstant, effects: &mut EventEffects) -> BootInstant {
+        self.checks.fetch_add(1, Ordering::SeqCst);
         let due = self.due();
         if due > now {
             return due;

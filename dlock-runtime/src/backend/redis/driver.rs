@@ -458,4 +458,31 @@ mod tests {
         driver.shared.answered(2);
         ended(running).await;
     }
+    #[tokio::test]
+    async fn a_driver_sleeps_until_the_next_deadline() {
+        let rig = TestNode::new(LONG).await;
+        let (_driver, events, _running) = running(&rig);
+        events.set_due(boot_time().plus(LONG));
+
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+
+        assert!((1..10).contains(&events.checks()), "{}", events.checks());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_driver_without_an_engine_ends_though_a_reply_is_missing() {
+        const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
+        let rig = TestNode::down(LONG);
+        let (shared, node) = (Arc::clone(&rig.shared), Arc::clone(&rig.node));
+        let driver = Driver::new(shared, EventReceiver::default(), Topology::One(node), RESPONSE_TIMEOUT);
+        driver.shared.push(acquire("a")); // the test does not count its reply
+        let begun = tokio::time::Instant::now();
+
+        assert!(Arc::clone(&driver).run(None).await.is_ok());
+
+        let lasted = begun.elapsed();
+        assert!(lasted >= RESPONSE_TIMEOUT + WIND_DOWN_MARGIN && lasted < LONG, "{lasted:?}");
+    }
 }

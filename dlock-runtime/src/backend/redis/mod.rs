@@ -297,6 +297,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::backend::recorded_events::RecordedEvents;
     use crate::backend::redis::encoding::native::NativeEncoding;
     use crate::backend::redis::encoding::redisson::RedissonEncoding;
     use crate::backend::redis::node::test_node::acquire;
@@ -376,6 +377,10 @@ mod tests {
         let redis = of_url(SERVER);
         let is_woken = || redis.shared.wake.notified().now_or_never().is_some();
         let mut effects = EventEffects::default();
+        let events = RecordedEvents::attach(&EventReceiver::default());
+        let receiver: Weak<RecordedEvents> = Arc::downgrade(&events);
+        redis.attach(receiver);
+        assert!(redis.events.get().is_some());
         redis.use_namespace("shop");
         assert_eq!(&**redis.shared.namespaces.of_key("shop:7").name(), "shop");
 

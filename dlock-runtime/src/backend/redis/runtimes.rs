@@ -535,4 +535,22 @@ mod tests {
         assert!(runtimes.own().is_none() && runtimes.spawn(pending()).is_none());
         assert!(runtimes.sleep(Duration::from_secs(3_600)).now_or_never().is_some());
     }
+    #[test]
+    fn a_task_that_is_dropped_shows_the_end_of_the_callers_runtime() {
+        let (runtimes, own, callers) = (Arc::<Runtimes>::default(), multi_thread(), multi_thread());
+        runtimes.set_own(own.handle().clone());
+        callers.block_on(async { runtimes.set_callers() });
+        runtimes.spawn_on_callers(async {});
+        let state = || *lock(&runtimes.state);
+        callers.block_on(async { tokio::task::yield_now().await });
+        assert_eq!(state(), CallersState::Running, "a task that has completed shows nothing");
+
+        runtimes.spawn_on_callers(pending());
+        drop(callers);
+
+        assert_eq!(state(), CallersState::Ended);
+        assert!(runtimes.callers().is_none(), "it would keep descriptors open");
+        own.block_on(runtimes.has_left_callers.notified());
+        assert!(!runtimes.uses_callers());
+    }
 }

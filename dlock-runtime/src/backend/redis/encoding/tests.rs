@@ -289,7 +289,9 @@ fn a_script_is_sent_as_text_if_its_name_is_unknown() {
 
         let packed = pipeline.get_packed_pipeline();
         let packed = String::from_utf8_lossy(&packed);
-        assert!(packed.contains("EVAL\r\n") && packed.contains(encoding.scripts()[1]), "{packed}");
+        let source = encoding.scripts()[1];
+        assert!(packed.contains("EVAL\r\n") && packed.contains(source), "{packed}");
+        assert!(encoding.scripts().iter().all(|source| source.contains("redis.call")));
     }
 }
 
@@ -302,9 +304,17 @@ fn only_waiters_without_a_queue_subscribe_first() {
         for (command, waits) in [(JOIN, true), (RECHECK, true), (TRY_ONLY, false), (ACQUIRE, false)] {
             assert_eq!(encoding.listens_first(command), waits && !has_queue, "{encoding:?}: {command:?}");
         }
-        let channel = encoding.release_channel(&Namespaces::new("dlock"), KEY);
-        assert_eq!(channel.is_none(), has_queue);
+        assert!(encoding.wakeup_jitter().is_none_or(|jitter| !jitter.is_zero()));
     }
+}
+
+#[test]
+fn a_release_is_announced_on_a_channel_of_its_key() {
+    let channel = |encoding: &dyn LockEncoding| encoding.release_channel(&Namespaces::new("dlock"), KEY);
+
+    assert_eq!(channel(&NativeEncoding), None);
+    assert_eq!(channel(&PlainEncoding).as_deref(), Some("dlock:free:dlock:k"));
+    assert_eq!(channel(redisson()).as_deref(), Some("redisson_lock__channel:{dlock:k}"));
 }
 
 #[test]

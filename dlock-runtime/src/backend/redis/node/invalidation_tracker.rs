@@ -565,4 +565,18 @@ mod tests {
         assert!(epoch.is_some_and(|epoch| epoch > connection.epoch), "it has an epoch of its own");
         assert!(Arc::strong_count(&connection) > 1, "commands use their own connection");
     }
+    /// The clock is paused after the connect, so an attempt may also fail because it is late.
+    #[tokio::test]
+    async fn tracking_that_fails_again_and_again_is_disabled() {
+        let test = TestNode::new(LONG).await;
+        let connection = test.connection();
+        test.set_reply("CLIENT TRACKING", ""); // the server closes the connection
+        tokio::time::pause();
+        let begun = Instant::now();
+
+        let refused = test.node.run_tracking_until_refused(&connection);
+        tokio::time::timeout(Duration::from_secs(3_600), refused).await.expect("it ends");
+
+        assert!(begun.elapsed() > Duration::from_secs(3), "it has tried for {:?}", begun.elapsed());
+    }
 }

@@ -701,4 +701,37 @@ mod tests {
 
         assert_eq!(test.told(), keys_and(true, &["a"]));
     }
+    #[tokio::test]
+    async fn replies_are_those_of_the_connection_that_carried_the_request() {
+        let test = with_replicas(2).await;
+        test.set_reply("EVALSHA", ":1\r\n");
+        let connection = test.connection();
+        let acks = connection.acks.as_ref().expect("it uses replicas");
+        let release = Request { command: Command::RELEASE, ..acquire("a") };
+
+        test.node.take(vec![release, acquire("b")], RouteHistory::default());
+        test.until_replied(2).await;
+
+        let mut epochs = test.epochs();
+        epochs.sort();
+        let mut expected = [Some(acks.epoch), Some(connection.epoch)];
+        expected.sort();
+        assert_eq!(epochs, expected);
+        assert_ne!(test.connections("EVALSHA"), test.connections("SET"), "replicas delay one of them");
+    }
+
+    #[tokio::test]
+    async fn a_redirected_release_needs_no_replica() {
+        let test = with_replicas(0).await;
+        test.set_reply("EVALSHA", ":1\r\n");
+        let release = Request { command: Command::RELEASE, ..acquire("a") };
+        let redirected = RouteHistory { hops: 1, ..RouteHistory::default() };
+
+        test.node.take(vec![release], redirected);
+        test.until_replied(1).await;
+
+        assert_eq!(test.told(), keys_and(true, &["a"]));
+        assert!(!test.commands("EVALSHA")[0].ends_with(" write"));
+        assert_eq!(test.commands("WAIT").len(), 2, "it keeps the order of redirected requests");
+    }
 }

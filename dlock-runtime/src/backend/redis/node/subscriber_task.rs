@@ -306,4 +306,50 @@ mod tests {
 
         assert_eq!(lock(&test.node.refused).len(), 2);
     }
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_connection_for_shards_is_tried_again_if_they_are_used() {
+        for (layout, discovery, ends) in [
+            (Layout::Native, Discovery::Fixed as fn(Arc<ConnectTarget>) -> Discovery, false),
+            (Layout::Redisson, Discovery::Fixed, false),
+            (Layout::Redisson, Discovery::Primary, true), // in a cluster
+        ] {
+            let test = TestNode::down_with(discovery, |settings| settings.layout = layout);
+            let begun = Instant::now();
+
+            let received = tokio::time::timeout(LONG, test.node.receive_shard_messages(None)).await;
+
+            assert_eq!(received.is_ok(), ends, "{layout:?}");
+            assert_eq!(begun.elapsed(), if ends { SHARD_RETRY_INTERVAL } else { LONG });
+        }
+    }
+
+    /// Otherwise the node would receive no messages any more.
+    #[tokio::test]
+    async fn a_panic_while_a_message_is_handled_ends_the_node() {
+        let mut test = TestNode::down(LONG);
+        let own = test.shared.namespaces.own().grant_channel(test.node.process);
+        test.accept_subscriptions(&[(&own, "changed|dlock:panic")]);
+
+        test.connect().await;
+
+        assert!(test.panics().await);
+    }
+
+    #[tokio::test]
+    async fn a_closed_subscription_is_replaced() {
+        let mut test = TestNode::down(LONG);
+        test.accept_subscriptions(&[]);
+        test.connect().await;
+        until(|| test.node.is_listening()).await;
+        test.set_replies("SUBSCRIBE", "", 1);
+
+        test.shared.namespaces.add("shop"); // the server closes the connection on its subscription
+        until(|| test.node.receives_messages_about("shop:7")).await;
+
+        assert!(test.node.is_listening() && test.node.receives_messages_about("dlock:7"));
+        assert_eq!(namespaces(&test), ["dlock", "shop", "dlock", "shop"]);
+        let missed = test.events().iter().filter(|event| *event == "connected moved=false").count();
+        assert_eq!(missed, 4, "waiters try again after each subscription");
+        assert!(!test.events().contains(&"disconnected".to_owned()), "commands have their own connection");
+    }
 }

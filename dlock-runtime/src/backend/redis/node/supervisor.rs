@@ -303,6 +303,8 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;
 
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
@@ -484,5 +486,40 @@ mod tests {
         test.until_event("disconnected").await;
 
         assert!(connection.failure().reason.contains("out of service"), "{:?}", connection.failure());
+    }
+    /// Returns what becomes of a request that waits while `attempts` to connect fail after a loss.
+    async fn sent_after_failed_attempts(attempts: usize, error: &str) -> bool {
+        let test = TestNode::new(LONG).await;
+        let scripts = test.node.encoding().scripts().len();
+        test.set_replies("SCRIPT", error, attempts * scripts);
+
+        test.connection().give_up_because("has moved away");
+        test.node.take(vec![acquire("a")], RouteHistory::default());
+        test.until_replied(1).await;
+
+        test.told()[0].1
+    }
+
+    #[tokio::test]
+    async fn requests_wait_for_two_attempts_to_replace_a_connection() {
+        const PASSING: &str = "-LOADING Redis is loading the dataset in memory\r\n";
+
+        assert!(sent_after_failed_attempts(0, PASSING).await);
+        assert!(sent_after_failed_attempts(1, PASSING).await);
+        assert!(!sent_after_failed_attempts(2, PASSING).await);
+    }
+
+    #[tokio::test]
+    async fn requests_do_not_wait_after_a_lasting_failure() {
+        assert!(!sent_after_failed_attempts(1, "-WRONGPASS invalid username-password pair\r\n").await);
+    }
+
+    #[tokio::test]
+    async fn a_request_to_try_again_is_kept_for_the_next_pause() {
+        let test = TestNode::down(LONG);
+
+        test.node.try_again();
+
+        assert!(test.node.reconnect_now.notified().now_or_never().is_some());
     }
 }

@@ -110,7 +110,12 @@ impl TestNode {
     /// From now on, the server replies `reply` to commands that begin with these words. Without a
     /// reply, it closes the connection.
     pub(crate) fn set_reply(&self, words: &str, reply: &str) {
-        lock(&self.server.state).replies.insert(words.to_owned(), reply.to_owned());
+        self.set_replies(words, reply, usize::MAX);
+    }
+
+    /// Like [`set_reply`](Self::set_reply), for the next `count` of these commands.
+    pub(crate) fn set_replies(&self, words: &str, reply: &str, count: usize) {
+        lock(&self.server.state).replies.insert(words.to_owned(), (reply.to_owned(), count));
     }
 
     /// From now on, the server accepts subscriptions, and sends these messages after the next one:
@@ -122,8 +127,27 @@ impl TestNode {
 
     /// Returns the commands so far that begin with this word, in one line each.
     pub(crate) fn commands(&self, word: &str) -> Vec<String> {
+        self.received(word).into_iter().map(|(command, _)| command).collect()
+    }
+
+    /// Returns the connections, by number, of the commands so far that begin with this word.
+    pub(crate) fn connections(&self, word: &str) -> Vec<usize> {
+        self.received(word).into_iter().map(|(_, connection)| connection).collect()
+    }
+
+    fn received(&self, word: &str) -> Vec<(String, usize)> {
         let commands = lock(&self.server.state).commands.clone();
-        commands.into_iter().filter(|command| command.split(' ').next() == Some(word)).collect()
+        commands.into_iter().filter(|(command, _)| command.split(' ').next() == Some(word)).collect()
+    }
+
+    /// Returns the epochs of the connections of the replies so far.
+    pub(crate) fn epochs(&self) -> Vec<Option<u64>> {
+        lock(&self.recorded.epochs).clone()
+    }
+
+    /// Returns `true` if the task that runs the node ends with a panic.
+    pub(crate) async fn panics(&mut self) -> bool {
+        self.running.join_next().await.is_some_and(|ended| ended.is_err_and(|error| error.is_panic()))
     }
 
     /// Returns the messages and changes of the connection so far, in one line each.
@@ -171,14 +195,16 @@ pub(crate) fn acquire(key: &str) -> Request {
 #[derive(Default)]
 struct RecordedReplies {
     replies: Mutex<Vec<(String, bool)>>,
+    epochs: Mutex<Vec<Option<u64>>>,
     events: Mutex<Vec<String>>,
     on_reply: Mutex<Option<OnReply>>,
     more: tokio::sync::Notify,
 }
 
 impl ReplySink for RecordedReplies {
-    fn on_replies(&self, replies: Vec<(Request, Reply)>, _sent: BootInstant, _epoch: Option<u64>) {
+    fn on_replies(&self, replies: Vec<(Request, Reply)>, _sent: BootInstant, epoch: Option<u64>) {
         for (request, reply) in replies {
+            lock(&self.epochs).push(epoch);
             lock(&self.replies).push((request.key.to_string(), matches!(reply, Reply::Owner)));
             let on_reply = lock(&self.on_reply).clone();
             if let Some(on_reply) = on_reply {
@@ -207,6 +233,7 @@ impl ReplySink for RecordedReplies {
 
 impl RecordedReplies {
     fn add(&self, event: String) {
+        assert!(!event.ends_with("panic"), "this panic is part of the test");
         lock(&self.events).push(event);
         self.more.notify_one();
     }
@@ -222,11 +249,12 @@ pub(crate) struct FakeServer {
 struct ServerState {
     /// Whether acquires get no reply.
     is_silent: bool,
-    /// The replies that differ from the usual ones, by the first words of the command.
-    replies: HashMap<String, String>,
+    /// The replies that differ from the usual ones, and to how many commands, by their first words.
+    replies: HashMap<String, (String, usize)>,
     /// The messages that follow the next subscription. `None`: subscriptions are refused.
     messages: Option<Vec<String>>,
-    commands: Vec<String>,
+    /// The commands, and the numbers of their connections.
+    commands: Vec<(String, usize)>,
 }
 
 impl FakeServer {
@@ -237,9 +265,10 @@ impl FakeServer {
         let state = Arc::<Mutex<ServerState>>::default();
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
-            while let Ok((stream, _)) = listener.accept() {
+            for number in 0.. {
+                let Ok((stream, _)) = listener.accept() else { return };
                 let (ask, state) = (ask.clone(), Arc::clone(&shared));
-                std::thread::spawn(move || serve(stream, &ask, &state));
+                std::thread::spawn(move || serve(stream, number, &ask, &state));
             }
         });
         Self { port, state }
@@ -253,12 +282,14 @@ impl FakeServer {
 
 impl ServerState {
     /// Returns the reply that a test has set for a command.
-    fn set_reply(&self, command: &str) -> Option<String> {
-        let is_begin = |words: &&String| {
-            command.strip_prefix(&**words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    fn set_reply(&mut self, command: &str) -> Option<String> {
+        let is_begin = |words: &str| {
+            command.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
         };
-        let words = self.replies.keys().filter(is_begin).max_by_key(|words| words.len())?;
-        self.replies.get(words).cloned()
+        let begin = self.replies.iter_mut().filter(|(words, (_, count))| *count > 0 && is_begin(words));
+        let (_, (reply, count)) = begin.max_by_key(|(words, _)| words.len())?;
+        *count -= 1;
+        Some(reply.clone())
     }
 
     /// Confirms subscriptions, and returns the messages that follow.
@@ -279,13 +310,18 @@ pub(crate) fn array(texts: &[&str]) -> String {
     format!("*{}\r\n{}", texts.len(), texts.collect::<String>())
 }
 
-fn serve(mut stream: TcpStream, ask: &mpsc::UnboundedSender<String>, state: &Mutex<ServerState>) {
+fn serve(
+    mut stream: TcpStream,
+    number: usize,
+    ask: &mpsc::UnboundedSender<String>,
+    state: &Mutex<ServerState>,
+) {
     let mut parser = redis::Parser::new();
     while let Ok(Value::Array(words)) = parser.parse_value(&mut stream) {
         let words: Vec<_> = words.iter().map(|word| error_kind::text(word).unwrap_or_default()).collect();
         let command = words.join(" ");
         let reply = lock(state).set_reply(&command);
-        lock(state).commands.push(command);
+        lock(state).commands.push((command, number));
         if let ["SET", key, ..] = words[..] {
             let _ = ask.send(key.to_owned());
             if lock(state).is_silent {
