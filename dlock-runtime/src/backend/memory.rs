@@ -718,4 +718,13 @@ mod tests {
 
         assert_eq!(begun.elapsed().as_secs(), 3_600, "every request has its reply");
     }
+    #[tokio::test]
+    async fn a_task_is_spawned_on_the_callers_runtime() {
+        let memory = TestManager::join(&MemoryStore::of_name(None), 1).memory;
+        let (ran, runs) = tokio::sync::oneshot::channel();
+
+        memory.spawn(Box::pin(async { ran.send(()).expect("the test waits") }));
+
+        assert!(runs.await.is_ok());
+    }
 }

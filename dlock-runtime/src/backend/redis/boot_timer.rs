@@ -190,4 +190,15 @@ mod tests {
 
         assert!(boot_time() >= due);
     }
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_kernel_timer_ignores_a_deadline_that_was_replaced() {
+        let mut timer = BootTimer::new().timer.expect("this kernel has the timer");
+        assert!(timer.until(after(1)).now_or_never().is_none());
+        tokio::time::sleep(Duration::from_millis(3)).await; // it fires while it is not polled
+
+        let due = after(20);
+
+        assert!(timer.until(due).await.is_ok() && boot_time() >= due);
+    }
 }

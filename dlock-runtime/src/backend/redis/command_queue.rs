@@ -375,4 +375,16 @@ mod tests {
 
         assert!(!is_notified(&shared.wake) && is_notified(&shared.wake_writer));
     }
+    #[test]
+    fn the_size_of_a_batch_is_remembered_after_its_replies() {
+        let shared = queue_of((0..64).map(|_| acquire("a")));
+        shared.take();
+        shared.answered(64);
+        shared.push(acquire("first"));
+
+        assert!(!shared.is_write_due(false), "its tasks are likely to send more");
+
+        let unused = queue_of([acquire("first")]);
+        assert!(unused.is_write_due(false));
+    }
 }

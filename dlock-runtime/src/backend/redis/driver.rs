@@ -461,7 +461,7 @@ mod tests {
     #[tokio::test]
     async fn a_driver_sleeps_until_the_next_deadline() {
         let rig = TestNode::new(LONG).await;
-        let (_driver, events, _running) = running(&rig);
+        let (driver, events, _running) = running(&rig);
         events.set_due(boot_time().plus(LONG));
 
         for _ in 0..100 {
@@ -469,6 +469,13 @@ mod tests {
         }
 
         assert!((1..10).contains(&events.checks()), "{}", events.checks());
+        events.set_due(BootInstant::NEVER);
+        driver.shared.wake.notify_one();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+
+        assert!((2..20).contains(&events.checks()), "{}", events.checks());
     }
 
     #[tokio::test(start_paused = true)]

@@ -429,6 +429,19 @@ mod tests {
         lazy.close();
     }
 
+    /// With a quorum, a caller that has not read the end of a connection yet would lose a vote.
+    #[tokio::test]
+    async fn callers_write_to_one_server_but_not_to_a_quorum() {
+        for (url, is_written) in [(SERVER, true), (QUORUM, false)] {
+            let redis = of_url(&format!("{url}?connect=lazy"));
+
+            redis.connect().await.expect("a lazy start needs no server");
+
+            assert_eq!(redis.shared.runtimes.uses_callers(), is_written, "{url}");
+            redis.close();
+        }
+    }
+
     #[tokio::test]
     async fn tasks_and_sleeps_run_on_the_managers_own_thread() {
         let redis = of_url(SERVER);

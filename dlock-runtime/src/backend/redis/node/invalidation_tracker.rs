@@ -579,4 +579,24 @@ mod tests {
 
         assert!(begun.elapsed() > Duration::from_secs(3), "it has tried for {:?}", begun.elapsed());
     }
+    #[tokio::test]
+    async fn an_idle_tracking_connection_is_checked() {
+        let test = TestNode::new(LONG).await;
+        let connection = test.connection();
+        let is_checked = async {
+            test.until_event("event *").await;
+            let tracking = *test.connections("CLIENT").last().expect("it was named");
+            tokio::time::pause();
+            let begun = Instant::now();
+            while !test.connections("PING").contains(&tracking) {
+                assert!(begun.elapsed() < Duration::from_secs(600), "it was not checked");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+
+        tokio::select! {
+            () = test.node.run_tracking_until_refused(&connection) => panic!("it has ended"),
+            () = is_checked => {}
+        }
+    }
 }

@@ -522,4 +522,18 @@ mod tests {
 
         assert!(test.node.reconnect_now.notified().now_or_never().is_some());
     }
+    #[tokio::test]
+    async fn an_idle_connection_is_checked() {
+        let test = TestNode::new(LONG).await;
+        let connection = test.connections("SCRIPT")[0];
+        tokio::time::pause();
+        let begun = tokio::time::Instant::now();
+
+        while !test.connections("PING").contains(&connection) {
+            assert!(begun.elapsed() < Duration::from_secs(600), "it was not checked");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+
+        assert!(begun.elapsed() > Duration::from_secs(30));
+    }
 }
