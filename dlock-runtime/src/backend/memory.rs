@@ -457,8 +457,8 @@ impl Backend for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::recorded_events::RecordedEvents;
-    use crate::backend::test_operation::TestOperation;
+    use crate::backend::tests::recorded_events::RecordedEvents;
+    use crate::backend::tests::test_operation::TestOperation;
     use crate::protocol::command::EnqueueMode;
     use crate::token::TokenSource;
 

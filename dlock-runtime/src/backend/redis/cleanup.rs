@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cleanup_task_is_not_woken_if_there_is_nothing_to_clean_up() {
+    fn cleanup_is_not_woken_if_there_is_nothing_to_clean_up() {
         let cleanup = CleanupQueue::default();
 
         cleanup.add(Vec::new(), Some(1));

@@ -248,8 +248,8 @@ mod tests {
 
     use super::*;
     use crate::backend::Request;
-    use crate::backend::recorded_events::RecordedEvents;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
+    use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::protocol::command::{Command, Reply};
 
     const LONG: Duration = Duration::from_secs(20);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_driver_runs_deadlines_and_sends_requests_until_its_engine_is_gone() {
+    async fn a_driver_runs_deadlines_until_its_engine_is_gone() {
         let rig = TestNode::new(LONG).await;
         let (driver, events, running) = running(&rig);
 

@@ -297,10 +297,10 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::backend::recorded_events::RecordedEvents;
     use crate::backend::redis::encoding::native::NativeEncoding;
     use crate::backend::redis::encoding::redisson::RedissonEncoding;
     use crate::backend::redis::node::test_node::acquire;
+    use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::config::endpoint::Endpoint;
     use crate::config::url::{self, ConnectSpec};
     use crate::layout::Publish;

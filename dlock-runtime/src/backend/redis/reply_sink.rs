@@ -169,11 +169,11 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::backend::recorded_events::RecordedEvents;
     use crate::backend::redis::driver::Driver;
     use crate::backend::redis::node::test_node::TestNode;
     use crate::backend::redis::topology::Topology;
     use crate::backend::reply_recipient::ReplyRecipient;
+    use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::protocol::command::{EnqueueMode, Failure, FailureKind};
     use crate::protocol::foreign_clients::{FleetHold, Grant};
     use crate::token::TokenSource;

@@ -464,7 +464,7 @@ mod tests {
         assert!(!runtimes.uses_callers(), "there is no runtime");
     }
     #[test]
-    fn the_delay_doubles_only_within_the_longest_delay_after_a_return() {
+    fn the_delay_doubles_only_within_a_second_after_a_return() {
         let (mut delay, start) = (ReturnDelay::default(), Instant::now());
         let ended = start + delay.next(start);
         let mut at_the_bound = ReturnDelay { last: delay.last };

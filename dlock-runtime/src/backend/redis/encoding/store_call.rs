@@ -46,7 +46,7 @@ pub(crate) fn decode(value: &Value) -> Option<ScriptReply> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::test_operation::TestOperation;
+    use crate::backend::tests::test_operation::TestOperation;
 
     #[test]
     fn an_operation_is_sent_by_name_only_if_the_server_knows_it() {

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_connection_is_given_up_at_once_for_its_first_failure() {
+    async fn a_closed_connection_is_given_up_for_its_first_failure() {
         let (_test, connection) = unused().await;
         assert!(connection.failure().reason.ends_with(" was given up"), "{:?}", connection.failure());
         assert!(connection.no_reply_failure().reason.ends_with("before it replied"));

@@ -311,6 +311,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
     use crate::token::TokenSource;
 
@@ -598,5 +599,23 @@ mod tests {
             () = test.node.run_tracking_until_refused(&connection) => panic!("it has ended"),
             () = is_checked => {}
         }
+    }
+    #[tokio::test]
+    async fn a_redirected_renewal_is_not_tracked() {
+        let test = tracking().await;
+        test.set_reply("EVALSHA", ":1\r\n");
+        let redirected = RouteHistory { hops: 1, ..RouteHistory::default() };
+        let own = Some(test.connection().epoch);
+
+        for (count, history) in [(1, RouteHistory::default()), (2, redirected)] {
+            test.node.take(vec![request("a", RENEW, true)], history);
+            test.until_replied(count).await;
+        }
+        test.node.take(vec![request("b", RENEW, false)], RouteHistory::default());
+        test.until_replied(3).await;
+
+        assert_eq!(test.epochs(), [Some(7), own, own]);
+        let reads: Vec<_> = test.commands("EVALSHA").iter().map(|of| of.ends_with(" read")).collect();
+        assert_eq!(reads, [true, false, false], "a tracked renewal reads its key last");
     }
 }

@@ -359,7 +359,7 @@ mod tests {
     use crate::backend::redis::owner_lookup::OwnerLookup;
     use crate::backend::redis::topology::LoadHint;
     use crate::backend::redis::topology::discovery::Discovery;
-    use crate::backend::test_operation::TestOperation;
+    use crate::backend::tests::test_operation::TestOperation;
     use crate::protocol::command::{Command, ScriptReply};
     use crate::sync::lock;
     use crate::token::TokenSource;
@@ -733,5 +733,43 @@ mod tests {
         assert_eq!(test.told(), keys_and(true, &["a"]));
         assert!(!test.commands("EVALSHA")[0].ends_with(" write"));
         assert_eq!(test.commands("WAIT").len(), 2, "it keeps the order of redirected requests");
+    }
+    #[tokio::test]
+    async fn a_redirected_request_keeps_the_time_of_its_first_attempt() {
+        let test = TestNode::new(LONG).await;
+        test.follow_redirects();
+        test.set_reply("SET away", "-TRYAGAIN the slot is migrating\r\n");
+        let since = Some(BootInstant::from_nanos(7));
+        let before = boot_time();
+
+        for history in [RouteHistory::default(), RouteHistory { since, hops: 3, asking: false }] {
+            test.node.take(vec![acquire("away"), acquire("here")], history);
+            test.until_replied(test.told().len() + 1).await;
+        }
+        test.node.take(vec![acquire("here")], RouteHistory::default());
+        test.until_replied(3).await;
+
+        assert_eq!(test.told(), keys_and(true, &["here"; 3]));
+        let redirected = test.redirected();
+        let [(first, first_route), (second, second_route)] = &redirected[..] else {
+            panic!("only batches with redirects are followed: {redirected:?}")
+        };
+        assert_eq!((&first[..], &second[..]), (&["away".to_owned()][..], &["away".to_owned()][..]));
+        assert!(first_route.since.is_some_and(|since| since >= before && since <= boot_time()));
+        assert_eq!(*second_route, RouteHistory { since, hops: 3, asking: false });
+    }
+
+    #[tokio::test]
+    async fn a_redirected_release_does_not_block_its_key() {
+        let test = with_replicas(2).await;
+        test.follow_redirects();
+        test.set_reply("EVALSHA", "-TRYAGAIN the slot is migrating\r\n");
+        let release = Request { command: Command::RELEASE, ..acquire("a") };
+
+        test.node.take(vec![release, acquire("a")], RouteHistory::default());
+        test.until_replied(1).await;
+
+        assert_eq!(test.told(), keys_and(true, &["a"]));
+        assert_eq!(test.redirected().len(), 1);
     }
 }

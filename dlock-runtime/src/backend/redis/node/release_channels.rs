@@ -233,11 +233,11 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::recorded_events::RecordedEvents;
     use crate::backend::redis::encoding::plain::PlainEncoding;
     use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::{TestNode, acquire, array};
     use crate::backend::redis::topology::discovery::Discovery;
+    use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::layout::Layout;
     use crate::protocol::command::{Command, EnqueueMode};
 

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_that_were_not_written_are_sent_over_the_next_connection() {
+    async fn unsent_requests_leave_over_the_next_connection() {
         let mut test = TestNode::down_with(Discovery::Fixed, |settings| {
             settings.rules.replica_acks = 1;
             settings.rules.response_timeout = LONG;
@@ -459,6 +459,8 @@ mod tests {
 
             assert_eq!(test.connection().unproven_before, unproven_before);
         }
+        let moved = |event: &String| event == "connected moved=true";
+        assert!(!test.events().iter().any(moved), "it is the same server");
     }
 
     #[tokio::test]

@@ -15,7 +15,9 @@ use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::node::Node;
 use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::node::health::NodeConnection;
-use crate::backend::redis::reply_sink::ReplySink;
+use crate::backend::redis::node::pipeline::RouteHistory;
+use crate::backend::redis::reply_sink::{RedirectHandler, ReplySink};
+use crate::backend::redis::topology::cluster::redirects::Redirect;
 use crate::backend::redis::topology::discovery::Discovery;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::redis::transport::error_kind;
@@ -179,6 +181,16 @@ impl TestNode {
         }
     }
 
+    /// From now on, requests that the server answers with `TRYAGAIN` are redirected.
+    pub(crate) fn follow_redirects(&self) {
+        *lock(&self.recorded.redirected) = Some(Vec::new());
+    }
+
+    /// Returns the redirected requests so far, with the route that they have taken.
+    pub(crate) fn redirected(&self) -> Vec<(Vec<String>, RouteHistory)> {
+        lock(&self.recorded.redirected).clone().unwrap_or_default()
+    }
+
     /// Calls `on_reply` for each reply, on the thread that completes the request.
     pub(crate) fn on_reply(&self, on_reply: impl Fn(&str, &Reply) + Send + Sync + 'static) {
         *lock(&self.recorded.on_reply) = Some(Arc::new(on_reply));
@@ -197,6 +209,8 @@ struct RecordedReplies {
     replies: Mutex<Vec<(String, bool)>>,
     epochs: Mutex<Vec<Option<u64>>>,
     events: Mutex<Vec<String>>,
+    /// The redirected requests. `None`: a redirect is a reply like any other.
+    redirected: Mutex<Option<Vec<(Vec<String>, RouteHistory)>>>,
     on_reply: Mutex<Option<OnReply>>,
     more: tokio::sync::Notify,
 }
@@ -228,6 +242,23 @@ impl ReplySink for RecordedReplies {
 
     fn disconnected(&self) {
         self.add("disconnected".to_owned());
+    }
+
+    fn redirects(&self) -> Option<&dyn RedirectHandler> {
+        lock(&self.redirected).as_ref().map(|_| self as &dyn RedirectHandler)
+    }
+}
+
+impl RedirectHandler for RecordedReplies {
+    fn read(&self, reply: &Value) -> Option<Redirect> {
+        let is_redirect = matches!(reply, Value::ServerError(error) if error.code() == "TRYAGAIN");
+        is_redirect.then_some(Redirect::TryAgain)
+    }
+
+    fn follow(&self, sent_away: Vec<(Request, Redirect)>, history: RouteHistory) {
+        let keys = sent_away.iter().map(|(request, _)| request.key.to_string()).collect();
+        lock(&self.redirected).get_or_insert_default().push((keys, history));
+        self.more.notify_one();
     }
 }
 

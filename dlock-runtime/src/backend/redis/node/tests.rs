@@ -6,7 +6,7 @@ use tokio::runtime::Builder;
 use super::*;
 use crate::backend::redis::node::test_node::{TestNode, acquire};
 use crate::backend::redis::transport::connect_target::ConnectTarget;
-use crate::backend::test_operation::TestOperation;
+use crate::backend::tests::test_operation::TestOperation;
 use crate::layout::Layout;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -185,7 +185,7 @@ fn a_request_that_cannot_be_sent_may_succeed_later() {
 }
 
 #[test]
-fn requests_wait_for_the_first_connection_only_after_a_lazy_start() {
+fn requests_wait_for_a_first_connection_after_a_lazy_start() {
     for (discovery, is_lazy, waits) in [
         (Discovery::Fixed as fn(Arc<ConnectTarget>) -> Discovery, true, true),
         (Discovery::Fixed, false, false),
@@ -269,9 +269,9 @@ async fn load_is_known_only_of_a_connection_that_any_thread_may_use() {
 #[tokio::test]
 async fn a_query_returns_the_replies_of_the_server() {
     let test = TestNode::new(LONG).await;
-    test.set_reply("TIME", ":7\r\n");
+    test.set_reply("ROLE", ":7\r\n");
     let mut question = Pipeline::new();
-    question.cmd("PING").cmd("TIME");
+    question.cmd("PING").cmd("ROLE");
 
     let replies = test.node.ask(&question).await.expect("the server replies");
 
