@@ -481,7 +481,7 @@ mod tests {
             let tokens = TokenSource::of_process(number);
             let owner = format!("web-{number}").into();
             let memory = store.join(tokens.process(), GRANT_LEASE, &owner);
-            let events = RecordedEvents::attach(&memory.events);
+            let events = RecordedEvents::attach(|events| memory.attach(events));
             Self { memory, events, tokens }
         }
 

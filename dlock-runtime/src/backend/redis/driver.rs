@@ -400,7 +400,7 @@ mod tests {
     /// Runs a driver that has an engine, whose events are returned with it.
     fn running(rig: &TestNode) -> (Arc<Driver>, Arc<RecordedEvents>, JoinHandle<Result<(), JoinError>>) {
         let receiver = EventReceiver::default();
-        let events = RecordedEvents::attach(&receiver);
+        let events = RecordedEvents::attach(|events| receiver.attach(events));
         let (shared, node) = (Arc::clone(&rig.shared), Arc::clone(&rig.node));
         let driver = Driver::new(shared, receiver, Topology::One(node), LONG);
         let running = tokio::spawn(Arc::clone(&driver).run(None));

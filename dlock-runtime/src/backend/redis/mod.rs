@@ -377,9 +377,7 @@ mod tests {
         let redis = of_url(SERVER);
         let is_woken = || redis.shared.wake.notified().now_or_never().is_some();
         let mut effects = EventEffects::default();
-        let events = RecordedEvents::attach(&EventReceiver::default());
-        let receiver: Weak<RecordedEvents> = Arc::downgrade(&events);
-        redis.attach(receiver);
+        let _events = RecordedEvents::attach(|events| redis.attach(events));
         assert!(redis.events.get().is_some());
         redis.use_namespace("shop");
         assert_eq!(&**redis.shared.namespaces.of_key("shop:7").name(), "shop");

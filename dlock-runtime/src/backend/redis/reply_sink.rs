@@ -200,7 +200,7 @@ mod tests {
     /// Returns a sink whose queue was asked to clean up nothing yet.
     fn sink() -> (EngineSink, Arc<RecordedEvents>) {
         let sink = EngineSink { shared: Arc::default(), events: EventReceiver::default() };
-        let events = RecordedEvents::attach(&sink.events);
+        let events = RecordedEvents::attach(|events| sink.events.attach(events));
         (sink, events)
     }
 

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::Notify;
 
 use crate::backend::event_effects::EventEffects;
-use crate::backend::{BackendEvents, EventReceiver, Request};
+use crate::backend::{BackendEvents, Request};
 use crate::key::Name;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
@@ -30,7 +30,7 @@ pub(crate) struct RecordedEvents {
 
 impl RecordedEvents {
     /// Creates the receiver of a backend's events. It is dropped with the returned value.
-    pub(crate) fn attach(events: &EventReceiver) -> Arc<Self> {
+    pub(crate) fn attach(attach: impl FnOnce(Weak<dyn BackendEvents>)) -> Arc<Self> {
         let recorded = Arc::new(Self {
             lines: Mutex::default(),
             due: Mutex::new(BootInstant::NEVER),
@@ -39,8 +39,8 @@ impl RecordedEvents {
             checks: AtomicUsize::default(),
             more: Notify::new(),
         });
-        let receiver: std::sync::Weak<Self> = Arc::downgrade(&recorded);
-        events.attach(receiver);
+        let receiver: Weak<Self> = Arc::downgrade(&recorded);
+        attach(receiver);
         recorded
     }
 
