@@ -449,9 +449,9 @@ mod tests {
         driver.shared.wake.notify_one();
         rig.until_replied(2).await;
 
-        let mut replied: Vec<_> = rig.told().into_iter().map(|(key, _)| key).collect();
-        replied.sort();
-        assert_eq!(replied, ["a", "orphaned"]);
+        let mut keys: Vec<_> = rig.told().into_iter().map(|(key, _)| key).collect();
+        keys.sort();
+        assert_eq!(keys, ["a", "orphaned"]);
         assert!(!running.is_finished(), "the replies have not been handled");
         let mut replies = vec![(Request::new("orphaned".into(), orphaned, Command::Withdraw), Reply::Owner)];
         driver.shared.cleanup.on_withdrawal_replies(&mut replies, Some(1), boot_time());

@@ -443,7 +443,9 @@ mod tests {
         let names: Vec<_> = (0..40).map(|number| Name::from(number.to_string())).collect();
         state.foreign_locks.extend(names.iter().cloned());
 
-        names.iter().for_each(|name| state.forget(name));
+        for name in &names {
+            state.forget(name);
+        }
 
         assert!(state.foreign_locks.is_empty());
         assert!(state.foreign_locks.capacity() > names.len() / 2);
@@ -464,7 +466,9 @@ mod tests {
         let test = tracking().await;
         let node = &test.node;
         let before = test.events().len();
-        ["a", "b"].iter().for_each(|key| node.tracking.note_foreign_lock(&(*key).into()));
+        for key in ["a", "b"] {
+            node.tracking.note_foreign_lock(&key.into());
+        }
         let key = |key: &str| Value::BulkString(key.into());
 
         node.on_invalidation(&[Value::Array(vec![key("a"), Value::Int(1), key("c")])]);

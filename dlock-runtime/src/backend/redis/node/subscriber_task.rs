@@ -289,8 +289,8 @@ mod tests {
         test.shared.namespaces.add("shop");
         let connection = test.connection();
         let subscriber = connection.target.subscribe("any").await.expect("the server accepts it");
-        let subscribes = test.node.subscribe_to_namespaces(subscriber.sink(), &connection.target);
-        assert!(tokio::time::timeout(Duration::from_millis(20), subscribes).await.is_err());
+        let waits = test.node.subscribe_to_namespaces(subscriber.sink(), &connection.target);
+        assert!(tokio::time::timeout(Duration::from_millis(20), waits).await.is_err());
 
         assert!(!namespaces(&test).contains(&"shop".to_owned()));
     }

@@ -30,6 +30,9 @@ use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 use crate::token::TokenSource;
 
+/// The keys of requests that were redirected together, and the route that they have taken.
+type Redirected = (Vec<String>, RouteHistory);
+
 /// A callback for replies.
 type OnReply = Arc<dyn Fn(&str, &Reply) + Send + Sync>;
 
@@ -186,8 +189,8 @@ impl TestNode {
         *lock(&self.recorded.redirected) = Some(Vec::new());
     }
 
-    /// Returns the redirected requests so far, with the route that they have taken.
-    pub(crate) fn redirected(&self) -> Vec<(Vec<String>, RouteHistory)> {
+    /// Returns the redirected requests so far.
+    pub(crate) fn redirected(&self) -> Vec<Redirected> {
         lock(&self.recorded.redirected).clone().unwrap_or_default()
     }
 
@@ -210,7 +213,7 @@ struct RecordedReplies {
     epochs: Mutex<Vec<Option<u64>>>,
     events: Mutex<Vec<String>>,
     /// The redirected requests. `None`: a redirect is a reply like any other.
-    redirected: Mutex<Option<Vec<(Vec<String>, RouteHistory)>>>,
+    redirected: Mutex<Option<Vec<Redirected>>>,
     on_reply: Mutex<Option<OnReply>>,
     more: tokio::sync::Notify,
 }
