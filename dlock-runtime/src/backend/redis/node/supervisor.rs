@@ -526,7 +526,9 @@ mod tests {
     }
     #[tokio::test]
     async fn an_idle_connection_is_checked() {
-        let test = TestNode::new(LONG).await;
+        let mut test = TestNode::down(LONG);
+        test.set_reply("SUBSCRIBE", ""); // the loss of a subscription would cause a check, too
+        test.connect().await;
         let connection = test.connections("SCRIPT")[0];
         tokio::time::pause();
         let begun = tokio::time::Instant::now();
