@@ -23,3 +23,24 @@ impl fmt::Display for Address {
         node_spec::show(&self.host, self.port, f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_needs_a_host_and_a_port_other_than_zero() {
+        for (host, port, shown) in [
+            ("cache.example", "6379", Some("cache.example:6379")),
+            ("::1", "65535", Some("[::1]:65535")),
+            ("cache.example", "0", None),
+            ("cache.example", "65536", None),
+            ("cache.example", "", None),
+            ("", "6379", None),
+        ] {
+            let parsed = Address::parse(host, port).map(|address| address.to_string());
+
+            assert_eq!(parsed.as_deref(), shown, "{host} {port}");
+        }
+    }
+}

@@ -36,3 +36,38 @@ impl<'a> Backoff<'a> {
 pub(crate) const PROVEN: Duration = Duration::from_secs(1);
 
 const LONGEST: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::token::TokenSource;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_delay_doubles_to_a_second_until_a_connection_is_of_use() {
+        let jitter = Jitter::of(TokenSource::of_process(7).process());
+        let mut backoff = Backoff::new(&jitter);
+        let almost = PROVEN - Duration::from_millis(1);
+
+        for (worked, longest) in [
+            (Duration::ZERO, 20),
+            (almost, 40),
+            (Duration::ZERO, 80),
+            (almost, 160),
+            (almost, 320),
+            (almost, 640),
+            (almost, 1_000),
+            (almost, 1_000),
+            (PROVEN, 10),
+            (Duration::ZERO, 20),
+        ] {
+            let begun = Instant::now();
+            backoff.pause(worked).await;
+            let delay = begun.elapsed().as_millis();
+
+            // A timer has a resolution of one millisecond.
+            assert!((longest / 2..=longest + 1).contains(&delay), "{delay} ms instead of {longest}");
+        }
+    }
+}

@@ -369,4 +369,35 @@ mod tests {
         assert_eq!(here, MAX_COMPLETIONS);
         assert_eq!(test.completions.names(), names);
     }
+
+    #[test]
+    fn a_wake_up_during_a_poll_polls_again() {
+        let (test, mut polls) = (TestQueue::new(), 0);
+        let replies = std::future::poll_fn(move |cx: &mut Context<'_>| {
+            polls += 1;
+            cx.waker().wake_by_ref();
+            if polls < 3 { Poll::Pending } else { Poll::Ready(Ok(Vec::new())) }
+        });
+        let batch = FakeBatch::new("a", boot_time(), &test.completions);
+
+        test.in_flight.start(batch, Box::pin(replies), None, 1);
+
+        assert_eq!(test.completions.all(), [("a".to_owned(), true)]);
+    }
+
+    #[test]
+    fn a_batch_whose_replies_panic_is_completed_without_them() {
+        let test = TestQueue::new();
+        let (_, next) = test.start("b");
+        let batch = FakeBatch::new("a", boot_time(), &test.completions);
+        let replies = std::future::poll_fn(|_| panic!("this panic is part of the test"));
+
+        test.in_flight.start(batch, Box::pin(replies), None, 1);
+        next.send(()).expect("it is waited for");
+
+        assert_eq!(
+            test.completions.all(),
+            [("a", false), ("b", true)].map(|(name, has)| (name.to_owned(), has))
+        );
+    }
 }

@@ -130,4 +130,95 @@ mod tests {
             assert_eq!(value.as_ref().map(lacks_evalsha), Ok(lacks), "{line}");
         }
     }
+
+    /// Returns the error reply with this line.
+    fn error(line: &str) -> ServerError {
+        match redis::parse_redis_value(format!("-{line}\r\n").as_bytes()) {
+            Ok(Value::ServerError(error)) => error,
+            other => panic!("{line} is not an error: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_strings_have_a_text() {
+        for (value, expected) in [
+            (Value::BulkString(b"order".to_vec()), Some("order")),
+            (Value::SimpleString("order".to_owned()), Some("order")),
+            (Value::BulkString(vec![0xff]), None),
+            (Value::Int(7), None),
+            (Value::Nil, None),
+        ] {
+            assert_eq!(text(&value), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_out_of_service_only_if_another_one_is_needed() {
+        for (line, is_it) in [
+            ("READONLY You can't write against a read only replica.", true),
+            ("LOADING Redis is loading the dataset in memory", true),
+            ("MASTERDOWN Link with MASTER is down", true),
+            ("NOAUTH Authentication required.", true),
+            ("ERR Error running script: @user_script:1: -READONLY You can't write", true),
+            ("ERR unknown command 'EVAL'", false),
+            ("NOSCRIPT No matching script. Please use EVAL.", false),
+        ] {
+            assert_eq!(is_out_of_service(&Value::ServerError(error(line))), is_it, "{line}");
+        }
+        assert!(!is_out_of_service(&Value::Okay));
+    }
+
+    #[test]
+    fn a_script_is_unknown_only_if_the_server_reports_it() {
+        for (line, is_it) in [
+            ("NOSCRIPT No matching script. Please use EVAL.", true),
+            ("ERR NOSCRIPT in the text", false),
+            ("ERR unknown command 'EVALSHA'", false),
+        ] {
+            assert_eq!(is_unknown_script(&Value::ServerError(error(line))), is_it, "{line}");
+        }
+        assert!(!is_unknown_script(&Value::Okay));
+    }
+
+    #[test]
+    fn a_code_is_found_in_front_and_as_a_word_of_the_text() {
+        for (line, has_it) in [
+            ("READONLY You can't write", true),
+            ("ERR user_script:1: -READONLY You can't write", true),
+            ("ERR the replica is READONLY", true),
+            ("ERR the option READONLYX is unknown", false),
+            ("READONLYX You can't write", false),
+        ] {
+            assert_eq!(has_code(&error(line), "READONLY"), has_it, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_an_unknown_command_is_a_quoted_word() {
+        for (line, name) in [
+            ("ERR unknown command 'wait', with args beginning with: '0'", Some("WAIT")),
+            ("ERR Unknown command `role`", Some("ROLE")),
+            ("ERR unsupported command \"Eval\"", Some("EVAL")),
+            ("ERR unknown command 'abcdefghijklmnopqrst'", Some("ABCDEFGHIJKLMNOPQRST")),
+            ("ERR unknown command 'abcdefghijklmnopqrstu'", None),
+            ("ERR unknown command ''", None),
+            ("ERR unknown command 'a b'", None),
+            ("ERR unknown command 'client|setname'", None),
+            ("ERR unknown command wait", None),
+            ("ERR wrong number of arguments for 'wait' command", None),
+        ] {
+            assert_eq!(unknown_command(&error(line)).as_deref(), name, "{line}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_unknown_cause_has_no_hint() {
+        for line in [
+            "ERR wrong number of arguments for 'wait' command",
+            "LOADING Redis is loading the dataset in memory",
+            "ERR syntax error",
+        ] {
+            assert_eq!(hint(&error(line)), "", "{line}");
+        }
+    }
 }

@@ -630,4 +630,66 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_line_may_have_64_kib_with_its_end() {
+        let larger = Some(ReplyLimits::DESCRIPTION);
+        let longest = format!("+{}\r\n", "a".repeat(LINE - 2));
+        let longer = format!("+{}\r\n", "a".repeat(LINE - 1));
+
+        for piece in [4_096, longer.len()] {
+            assert_eq!(scan(longest.as_bytes(), piece, larger).1, None, "in pieces of {piece}");
+            let violation = scan(longer.as_bytes(), piece, larger).1;
+            assert_eq!(violation, Some(Violation::TooLong(LINE)), "in pieces of {piece}");
+        }
+    }
+
+    /// Returns a list of lines that has this many bytes.
+    fn lines(bytes: usize) -> String {
+        let before = format!("*9\r\n{}", format!("+{}\r\n", "a".repeat(bytes / 9)).repeat(8));
+        let last = bytes - before.len() - "+\r\n".len();
+        format!("{before}+{}\r\n", "a".repeat(last))
+    }
+
+    #[test]
+    fn the_bytes_of_all_lines_of_a_reply_count() {
+        let ReplyLimits { bytes, .. } = ReplyLimits::REPLY;
+
+        assert_eq!(scan(lines(bytes).as_bytes(), 512, None).1, None);
+        assert_eq!(scan(lines(bytes + 1).as_bytes(), 512, None).1, Some(Violation::TooLong(bytes)));
+    }
+
+    #[test]
+    fn a_number_of_ten_digits_is_rejected_before_its_end() {
+        let ReplyLimits { bytes, values } = ReplyLimits::REPLY;
+
+        assert_eq!(scan(b"$0000000001", 1, None).1, Some(Violation::TooLong(bytes)));
+        assert_eq!(scan(b"*0000000001", 1, None).1, Some(Violation::TooManyValues(values)));
+    }
+
+    #[test]
+    fn limits_are_raised_once_and_only_for_a_reply_that_needs_it() {
+        let ReplyLimits { bytes, values } = ReplyLimits::REPLY;
+        let body = |length: usize| format!("${length}\r\n{}\r\n", "a".repeat(length));
+        let list = |length: usize| format!("*{length}\r\n{}", ":1\r\n".repeat(length));
+
+        for (reply, is_larger) in [
+            (lines(bytes), false),
+            (lines(bytes + 1), true),
+            (body(bytes), true),
+            (list(values - 1), false),
+            (list(values), true),
+            ("+OK\r\n".to_owned(), false),
+        ] {
+            let (mut framing, mut raised) = (Framing::new(), 0);
+            let raise = || {
+                raised += 1;
+                Some(ReplyLimits::DESCRIPTION)
+            };
+
+            let scanned = framing.scan(reply.as_bytes(), raise, |_| Ok(()));
+
+            assert_eq!((scanned, raised), (Ok(()), i32::from(is_larger)), "{:?}", reply.get(..8));
+        }
+    }
 }

@@ -472,4 +472,129 @@ mod tests {
         assert!(tokio::time::timeout(LONG / 2, checked).await.is_ok(), "it waits for a late reply");
         continues.join().expect("it only waits");
     }
+
+    #[test]
+    fn a_caller_may_send_while_nothing_is_in_flight_or_likely_to_follow() {
+        for (callers, is_idle) in [(0, true), (1, true), (2, false), (3, false)] {
+            let in_flight = InFlight::<FakeBatch>::new();
+            lock(&in_flight.state).last_callers = callers;
+
+            assert_eq!(in_flight.check_idle(), is_idle, "{callers} requests were sent together");
+            assert_eq!(lock(&in_flight.state).is_watched, !is_idle);
+        }
+        let in_flight = InFlight::<FakeBatch>::new();
+        assert!(!in_flight.has_commands());
+
+        in_flight.push(&of_state(0));
+
+        assert!(in_flight.has_commands() && !in_flight.check_idle());
+        assert!(in_flight.more.notified().now_or_never().is_some(), "the watch is notified");
+        assert!(!in_flight.check_idle());
+        assert!(in_flight.more.notified().now_or_never().is_none(), "it has a timer");
+    }
+
+    #[test]
+    fn a_batch_on_the_connection_for_tracking_is_no_command() {
+        let (in_flight, completions) = (InFlight::new(), Arc::default());
+
+        start(&in_flight, &completions);
+
+        assert!(!in_flight.has_commands() && !in_flight.check_idle());
+        in_flight.close();
+        assert!(in_flight.check_idle());
+    }
+
+    #[tokio::test]
+    async fn tasks_end_with_the_connection() {
+        let in_flight = InFlight::<FakeBatch>::new();
+        let endless: Vec<_> = (0..3).map(|_| tokio::spawn(std::future::pending::<()>())).collect();
+        let [first, second, late] = &endless[..] else { panic!("there are three tasks") };
+        in_flight.adopt(first.abort_handle());
+        in_flight.adopt(second.abort_handle());
+        tokio::task::yield_now().await;
+        assert!(!first.is_finished() && !second.is_finished());
+
+        in_flight.close();
+        in_flight.adopt(late.abort_handle());
+
+        for task in endless {
+            assert!(task.await.is_err_and(|error| error.is_cancelled()));
+        }
+    }
+
+    #[tokio::test]
+    async fn finished_tasks_are_removed_once_there_are_many() {
+        let in_flight = InFlight::<FakeBatch>::new();
+        let adopt = async |is_finished: bool| {
+            let task = tokio::spawn(async move {
+                if !is_finished {
+                    std::future::pending::<()>().await;
+                }
+            });
+            while is_finished && !task.is_finished() {
+                tokio::task::yield_now().await;
+            }
+            in_flight.adopt(task.abort_handle());
+            lock(&in_flight.state).tasks.len()
+        };
+
+        assert_eq!(adopt(true).await, 0);
+        for count in 1..=MIN_TASK_LIMIT {
+            assert_eq!(adopt(true).await, count);
+        }
+        assert_eq!(adopt(true).await, 0, "the limit is exceeded");
+        for count in 1..=MIN_TASK_LIMIT + 1 {
+            assert_eq!(adopt(false).await, count, "it runs");
+        }
+        assert_eq!(lock(&in_flight.state).task_limit, 2 * (MIN_TASK_LIMIT + 1));
+        in_flight.close();
+    }
+
+    #[test]
+    fn all_batches_of_a_closed_connection_are_completed_at_once() {
+        let (in_flight, completions) = (InFlight::new(), Arc::default());
+        for _ in 0..3 * MAX_COMPLETIONS {
+            start(&in_flight, &completions);
+        }
+
+        in_flight.close();
+        assert_eq!(completions.all().len(), 3 * MAX_COMPLETIONS);
+        start(&in_flight, &completions);
+
+        assert_eq!(completions.all().len(), 3 * MAX_COMPLETIONS + 1, "it is closed");
+        assert!(lock(&in_flight.state).is_empty());
+    }
+
+    /// Waits until the watch has found out that the callers' runtime is blocked.
+    async fn assert_watch_leaves_callers(in_flight: &InFlight<FakeBatch>, has_queued: bool) {
+        let (runtimes, mut callers) = (Arc::<Runtimes>::default(), Builder::new_current_thread());
+        let callers = callers.enable_all().build().expect("a runtime can be made");
+        runtimes.set_own(Handle::current());
+        {
+            let _context = callers.enter();
+            runtimes.set_callers();
+        }
+        let has_left = async {
+            while runtimes.uses_callers() {
+                tokio::time::sleep(Duration::from_millis(1)).await; // no thread drives it
+            }
+        };
+        let found = async {
+            tokio::select! {
+                () = in_flight.run_timeouts(LONG, &runtimes, || has_queued) => {}
+                () = has_left => {}
+            }
+        };
+        assert!(tokio::time::timeout(LONG / 2, found).await.is_ok(), "queued: {has_queued}");
+        callers.shutdown_background();
+    }
+
+    #[tokio::test]
+    async fn a_slow_batch_or_a_queued_request_finds_a_blocked_runtime() {
+        let (in_flight, completions) = (InFlight::new(), Arc::default());
+        assert_watch_leaves_callers(&in_flight, true).await;
+
+        start(&in_flight, &completions);
+        assert_watch_leaves_callers(&in_flight, false).await;
+    }
 }

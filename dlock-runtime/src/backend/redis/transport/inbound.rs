@@ -675,4 +675,269 @@ mod tests {
 
         assert_eq!(inbound.last_error().as_deref(), Some("DENIED go away"));
     }
+
+    #[tokio::test]
+    async fn a_large_reply_needs_a_permission() {
+        let large = format!("${}\r\n{}\r\n+OK\r\n", 100_000, "a".repeat(100_000));
+        let accepted = async |inbound: &Arc<Inbound>, count: usize| {
+            let bytes = large.repeat(count);
+            InboundStream::new(bytes.as_bytes(), inbound).read_to_end(&mut Vec::new()).await.is_ok()
+        };
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Replies);
+
+        assert!(!inbound.allows_large_replies() && !accepted(&inbound, 1).await);
+        inbound.allow_descriptions(3);
+        assert!(accepted(&inbound, 2).await, "as many as were allowed");
+        assert!(!accepted(&inbound, 2).await, "one is left");
+        inbound.allow_large_replies();
+        assert!(inbound.allows_large_replies() && accepted(&inbound, 5).await);
+    }
+
+    #[test]
+    fn messages_may_wait_up_to_exactly_the_bound() {
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Messages);
+        let value = Size { bytes: 0, values: 1 };
+
+        assert_eq!(inbound.on_message(Size { bytes: MOST_WAITING - 2 * VALUE, values: 1 }), Ok(()));
+        assert_eq!(inbound.on_message(value), Ok(()));
+        assert_eq!(inbound.on_message(value), Err(Violation::Backlog(MOST_WAITING)));
+    }
+
+    #[tokio::test]
+    async fn pushes_are_counted_down_and_end_with_the_connection() {
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Pushes);
+        inbound.on_message(Size { bytes: 30, values: 2 }).expect("it is within the bounds");
+        let (sender, queue) = unbounded_channel();
+        for kind in [PushKind::Invalidate, PushKind::Disconnection, PushKind::Invalidate] {
+            sender.send(PushInfo { kind, data: Vec::new() }).expect("it is received");
+        }
+        let mut pushes = Pushes::new(queue, &inbound);
+
+        let first = pushes.next().await.map(|push| push.kind);
+        assert_eq!((first, lock(&inbound.received).waiting_bytes), (Some(PushKind::Invalidate), 0));
+        assert!(pushes.next().await.is_none(), "the connection has ended");
+    }
+
+    #[tokio::test]
+    async fn the_first_errors_and_the_last_one_are_kept() {
+        let errors: String = (1..=8).map(|number| format!("-ERR {number}\r\n")).collect();
+
+        let inbound = read(errors.as_bytes(), Content::Replies).await.2;
+
+        assert_eq!(inbound.errors(), ["ERR 1", "ERR 2", "ERR 3", "ERR 4", "ERR 5", "ERR 8"]);
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn the_first_bytes_before_decryption_are_kept() {
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Replies);
+        let mut keep = Arc::clone(&inbound).keep_before_tls();
+        let bytes: Vec<u8> = (0..=255).collect();
+
+        for piece in [&bytes[..100], &bytes[100..200], &[&bytes[200..], b"more"].concat(), b"more"] {
+            keep(piece);
+        }
+
+        assert_eq!(inbound.bytes_before_tls(), bytes);
+    }
+
+    #[tokio::test]
+    async fn an_open_foreign_connection_ends_once_enough_is_known() {
+        for first in ["SSH-2.0\r\n", "\n", &"x".repeat(ENOUGH), &"x".repeat(ENOUGH + 1)] {
+            let inbound = Inbound::new(&Redacted::new("h:1"), Content::Replies);
+            let (near, mut far) = tokio::io::duplex(1_024);
+            far.write_all(first.as_bytes()).await.expect("there is room");
+
+            let ended = InboundStream::new(near, &inbound).read(&mut [0; 512]).now_or_never();
+
+            assert!(ended.is_some_and(|ended| ended.is_err()), "{first:?}");
+            assert_eq!(inbound.first_bytes(), first.as_bytes());
+        }
+    }
+
+    #[tokio::test]
+    async fn the_rest_of_a_foreign_line_is_waited_for() {
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Replies);
+        let (near, mut far) = tokio::io::duplex(1_024);
+        let mut near = InboundStream::new(near, &inbound);
+
+        far.write_all(b"220 mail").await.expect("there is room");
+        assert!(near.read(&mut [0; 512]).now_or_never().is_none());
+        far.write_all(b" ESMTP\n").await.expect("there is room");
+        let ended = near.read(&mut [0; 512]).await;
+
+        assert!(ended.is_err());
+        assert_eq!(inbound.first_bytes(), b"220 mail ESMTP\n");
+    }
+
+    #[tokio::test]
+    async fn a_foreign_connection_that_is_dropped_is_known_as_such() {
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Replies);
+        let (near, mut far) = tokio::io::duplex(1_024);
+        let mut near = InboundStream::new(near, &inbound);
+        far.write_all(b"220 mail").await.expect("there is room");
+        assert!(near.read(&mut [0; 512]).now_or_never().is_none());
+
+        drop(near);
+
+        assert_eq!(inbound.violation(), Some(Violation::Foreign));
+        assert_eq!(inbound.first_bytes(), b"220 mail");
+    }
+
+    /// A stream whose reads and writes return what a test specifies.
+    struct FakeStream {
+        /// The next reads. A read beyond them waits.
+        reads: VecDeque<io::Result<Vec<u8>>>,
+        /// The kind of the error of each write, if writes fail.
+        write_error: Option<io::ErrorKind>,
+        is_vectored: bool,
+        calls: Arc<Mutex<Vec<&'static str>>>,
+    }
+
+    impl FakeStream {
+        fn failing(write_error: io::ErrorKind, reads: Vec<io::Result<Vec<u8>>>) -> Self {
+            let write_error = Some(write_error);
+            Self { reads: reads.into(), write_error, is_vectored: false, calls: Arc::default() }
+        }
+
+        fn record(&self, call: &'static str, length: usize) -> Poll<io::Result<usize>> {
+            lock(&self.calls).push(call);
+            Poll::Ready(self.write_error.map_or(Ok(length), |kind| Err(kind.into())))
+        }
+    }
+
+    impl AsyncRead for FakeStream {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            lock(&self.calls).push("read");
+            match self.reads.pop_front() {
+                Some(read) => Poll::Ready(read.map(|bytes| buffer.put_slice(&bytes))),
+                None => Poll::Pending,
+            }
+        }
+    }
+
+    impl AsyncWrite for FakeStream {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.record("write", bytes.len())
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.record("flush", 0).map_ok(drop)
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.record("shutdown", 0).map_ok(drop)
+        }
+
+        fn poll_write_vectored(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffers: &[io::IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            self.record("write_vectored", buffers.iter().map(|buffer| buffer.len()).sum())
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            self.is_vectored
+        }
+    }
+
+    #[tokio::test]
+    async fn writes_are_passed_on() {
+        for is_vectored in [true, false] {
+            let inbound = Inbound::new(&Redacted::new("h:1"), Content::Replies);
+            let calls = Arc::default();
+            let stream = FakeStream {
+                reads: VecDeque::new(),
+                write_error: None,
+                is_vectored,
+                calls: Arc::clone(&calls),
+            };
+            let mut stream = InboundStream::new(stream, &inbound);
+
+            assert_eq!(stream.is_write_vectored(), is_vectored);
+            assert_eq!(stream.write(b"PING").await.ok(), Some(4));
+            let parts = [io::IoSlice::new(b"PI"), io::IoSlice::new(b"NG\r")];
+            assert_eq!(stream.write_vectored(&parts).await.ok(), Some(5));
+            assert!(stream.flush().await.is_ok() && stream.shutdown().await.is_ok());
+            assert_eq!(*lock(&calls), ["write", "write_vectored", "flush", "shutdown"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_write_that_fails_on_an_open_connection_fails_at_once() {
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Replies);
+        let stream = FakeStream::failing(io::ErrorKind::OutOfMemory, Vec::new());
+
+        let failed = InboundStream::new(stream, &inbound).write(b"PING").now_or_never();
+
+        assert_eq!(failed.expect("it does not wait").map_err(|error| error.kind()), {
+            Err(io::ErrorKind::OutOfMemory)
+        });
+    }
+
+    #[tokio::test]
+    async fn a_failed_write_reports_why_the_peer_closed_the_connection() {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, InvalidData};
+        let replies = || (0..3).map(|_| Ok(b"+OK\r\n".repeat(50))).chain([Ok(b"-DENIED\r\n".to_vec())]);
+        for (end, kind) in [
+            (Ok(Vec::new()), BrokenPipe),
+            (Err(ConnectionReset.into()), BrokenPipe),
+            (Err(ConnectionAborted.into()), BrokenPipe),
+            (Err(InvalidData.into()), InvalidData), // as an alert of TLS
+        ] {
+            let inbound = Inbound::new(&Redacted::new("h:1"), Content::Replies);
+            let stream = FakeStream::failing(BrokenPipe, replies().chain([end]).collect());
+
+            let failed = InboundStream::new(stream, &inbound).write(b"PING").now_or_never();
+
+            assert_eq!(failed.expect("all has come").map_err(|error| error.kind()), Err(kind));
+            assert_eq!(inbound.last_error().as_deref(), Some("DENIED"));
+        }
+    }
+
+    #[tokio::test]
+    async fn reading_after_a_failed_write_stops_at_a_violation() {
+        let reads = vec![Ok(b"+OK\r\n$99999999\r\n".to_vec()), Ok(b"-DENIED\r\n".to_vec())];
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Replies);
+        let stream = FakeStream::failing(io::ErrorKind::ConnectionReset, reads);
+        let calls = Arc::clone(&stream.calls);
+
+        let failed = InboundStream::new(stream, &inbound).write(b"PING").now_or_never();
+
+        assert!(failed.is_some_and(|failed| failed.is_err()));
+        assert_eq!(*lock(&calls), ["write", "read"]);
+        assert!(matches!(inbound.violation(), Some(Violation::TooLong(_))), "{inbound:?}");
+    }
+
+    #[tokio::test]
+    async fn a_failed_write_reads_at_most_64_kib_of_an_endless_peer() {
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Replies);
+        let endless = (0..1_000).map(|_| Ok(b"+12345\r\n".repeat(FIRST / 8)));
+        let stream = FakeStream::failing(io::ErrorKind::BrokenPipe, endless.collect());
+        let calls = Arc::clone(&stream.calls);
+
+        let failed = InboundStream::new(stream, &inbound).write(b"PING").now_or_never();
+
+        assert!(failed.is_some_and(|failed| failed.is_err()));
+        assert_eq!(lock(&calls).iter().filter(|call| **call == "read").count() * FIRST, 64 << 10);
+    }
+
+    #[tokio::test]
+    async fn a_failed_write_waits_for_the_last_bytes() {
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Replies);
+        let stream = FakeStream::failing(io::ErrorKind::BrokenPipe, vec![Ok(b"-DEN".to_vec())]);
+        let mut stream = InboundStream::new(stream, &inbound);
+
+        assert!(stream.write(b"PING").now_or_never().is_none());
+        stream.stream.reads.extend([Ok(b"IED\r\n".to_vec()), Ok(Vec::new())]);
+        let read = stream.read(&mut [0; 8]).now_or_never().expect("all has come");
+
+        assert_eq!(read.map_err(|error| error.kind()), Err(io::ErrorKind::BrokenPipe));
+        assert_eq!(inbound.last_error().as_deref(), Some("DENIED"));
+    }
 }

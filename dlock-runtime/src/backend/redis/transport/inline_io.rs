@@ -576,4 +576,15 @@ mod tests {
 
         assert_eq!(dropped.load(Ordering::SeqCst), 1);
     }
+
+    #[test]
+    fn the_end_of_a_connection_is_waited_for() {
+        let (_runtime, driver, sender, _polled) = alone();
+        assert!(driver.ended().now_or_never().is_none());
+
+        drop(sender);
+        driver.send(|| {});
+
+        assert!(driver.ended().now_or_never().is_some() && has_ended(&driver));
+    }
 }

@@ -179,5 +179,30 @@ mod tests {
         for _ in 0..2 {
             assert!(first.block_on(stream.read(&mut [0])).is_err());
         }
+        let _context = first.enter();
+        assert!(!stream.is_write_vectored());
+        let written = first.block_on(stream.write(b"PING"));
+        let vectored = first.block_on(stream.write_vectored(&[io::IoSlice::new(b"PING")]));
+        let ended = first.block_on(async { (stream.flush().await, stream.shutdown().await) });
+        assert!(written.is_err() && vectored.is_err() && ended.0.is_err() && ended.1.is_err());
+    }
+
+    #[tokio::test]
+    async fn writes_reach_the_peer_up_to_their_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let (stream, peer) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (stream, (mut peer, _)) = (stream.expect("it connects"), peer.expect("it accepts"));
+        let mut stream = MovableStream::new(stream, Arc::default());
+
+        let parts = [io::IoSlice::new(b"PI"), io::IoSlice::new(b"NG\r\n")];
+        assert!(stream.is_write_vectored());
+        assert_eq!(stream.write_vectored(&parts).await.expect("it is open"), 6);
+        stream.flush().await.expect("it is open");
+        stream.shutdown().await.expect("it is open");
+
+        let mut received = Vec::new();
+        peer.read_to_end(&mut received).await.expect("the stream is shut down");
+        assert_eq!(received, b"PING\r\n");
     }
 }

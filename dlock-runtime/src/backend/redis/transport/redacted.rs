@@ -190,4 +190,65 @@ mod tests {
 
         assert_eq!(server.clean("it is hun\nter2, or hunter2"), "it is ***, or ***");
     }
+
+    #[test]
+    fn the_code_of_an_error_determines_its_kind() {
+        let server = Redacted::new("h:1");
+        for (line, kind) in [
+            ("WRONGTYPE Operation against a key", FailureKind::WrongKind),
+            ("NOPERM this user has no permissions", FailureKind::Lasting),
+            ("WRONGPASS invalid username-password pair", FailureKind::Lasting),
+            ("MOVED 15123 h:2", FailureKind::Lasting),
+            ("ASK 15123 h:2", FailureKind::Lasting),
+            ("CROSSSLOT Keys in request don't hash to the same slot", FailureKind::Lasting),
+            ("ERR unknown command 'EVAL'", FailureKind::Lasting),
+            ("LOADING Redis is loading the dataset in memory", FailureKind::Passing),
+            ("ERR something else", FailureKind::Passing),
+        ] {
+            let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+            let Ok(Value::ServerError(error)) = reply else { panic!("{reply:?} is not an error") };
+
+            assert_eq!(server.failure(&error).kind, kind, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_position_in_a_script_is_left_out() {
+        let reply = redis::parse_redis_value(b"-ERR syntax error script: f_abc, on @user_script:1.\r\n");
+        let Ok(Value::ServerError(error)) = reply else { panic!("{reply:?} is not an error") };
+
+        assert_eq!(Redacted::new("h:1").error_text(&error), "ERR syntax error");
+    }
+
+    #[test]
+    fn a_secret_is_hidden_from_four_characters() {
+        let server = Redacted::new("h:1");
+        server.hide("red");
+        server.hide("blue");
+
+        assert_eq!(server.clean("red and blue"), "red and ***");
+    }
+
+    #[test]
+    fn the_last_four_different_secrets_are_hidden() {
+        let server = Redacted::new("h:1");
+        for secret in ["first1", "second", "third3", "fourth"] {
+            server.hide(secret);
+            server.hide(secret);
+        }
+        server.hide("first1");
+        assert_eq!(server.clean("first1 second third3 fourth"), "*** *** *** ***");
+
+        server.hide("fifth5");
+
+        assert_eq!(server.clean("first1 second third3 fourth fifth5"), "first1 *** *** *** ***");
+    }
+
+    #[test]
+    fn a_text_is_cut_to_200_characters() {
+        let server = Redacted::new("h:1");
+
+        assert_eq!(server.clean(&"\u{e4}".repeat(201)), "\u{e4}".repeat(200));
+        assert_eq!(server.to_string(), "h:1");
+    }
 }

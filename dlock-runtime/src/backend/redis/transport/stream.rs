@@ -141,3 +141,25 @@ fn keepalive() -> TcpKeepalive {
     let keepalive = keepalive.with_interval(Duration::from_secs(1)).with_retries(3); // other systems keep their own values
     keepalive
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_sends_at_once_and_probes_a_silent_peer() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+
+        let stream = tcp("127.0.0.1", port).await.expect("it listens");
+
+        let socket = SockRef::from(&stream);
+        assert!(stream.nodelay().expect("it is open") && socket.keepalive().expect("it is open"));
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(socket.tcp_keepalive_time().ok(), Some(Duration::from_secs(5)));
+            assert_eq!(socket.tcp_keepalive_interval().ok(), Some(Duration::from_secs(1)));
+            assert_eq!(socket.tcp_keepalive_retries().ok(), Some(3));
+        }
+    }
+}
