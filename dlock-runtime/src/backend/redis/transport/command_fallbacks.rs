@@ -360,3 +360,286 @@ fn is_about_client(text: &str) -> bool {
 }
 
 const CLOSED: &str = "it closed the connection";
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::atomic::AtomicUsize;
+
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::backend::redis::transport::inbound::{Content, InboundStream};
+    use crate::backend::redis::transport::redacted::Redacted;
+    use crate::backend::redis::transport::scripted_server::{ScriptedServer, usual};
+    use crate::config::Settings;
+
+    const SCRIPTS: [&str; 2] = ["return 1", "return 2"];
+
+    /// An attempt that has no time for another connection.
+    const EXPIRED: ConnectAttempt = ConnectAttempt { repeats_until: BootInstant::from_nanos(0) };
+
+    /// Starts a server that replies to commands that begin with `words` by `reply`, and to others
+    /// as an empty Redis does.
+    async fn server_with(words: &'static str, reply: Option<&'static str>) -> ScriptedServer {
+        ScriptedServer::start(move |command| {
+            if command.starts_with(words) { reply.map(str::to_owned) } else { usual(command) }
+        })
+        .await
+    }
+
+    async fn connect(target: &ConnectTarget) -> Result<NewConnection, Failure> {
+        target.connect(&SCRIPTS, &Arc::default(), target.attempt()).await
+    }
+
+    /// Returns the reason of a failure to connect.
+    async fn refused(target: &ConnectTarget) -> Failure {
+        connect(target).await.err().expect("the server refuses a command")
+    }
+
+    #[tokio::test]
+    async fn only_a_close_without_a_reason_may_be_due_to_the_last_command() {
+        use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, TimedOut};
+        for (kind, received, may_be) in [
+            (ConnectionReset, "", true),
+            (BrokenPipe, "+OK\r\n", true),
+            (BrokenPipe, "-ERR unknown command 'CLIENT'\r\n", true),
+            (BrokenPipe, "-DENIED go away\r\n", false),
+            (BrokenPipe, "HTTP/1.1 400\r\n", false),
+            (ConnectionRefused, "", false),
+            (TimedOut, "", false),
+        ] {
+            let inbound = Inbound::new(&Redacted::new("h:1"), Content::Replies);
+            let _ = InboundStream::new(received.as_bytes(), &inbound).read_to_end(&mut Vec::new()).await;
+
+            let error = io::Error::from(kind).into();
+
+            assert_eq!(is_closed_by_command(&error, &inbound), may_be, "{kind:?} after {received:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn scripts_are_loaded_and_all_optional_commands_are_sent_again() {
+        let server = server_with("SCRIPT LOAD return 2", Some("+second\r\n")).await;
+        let target = server.target(&Settings::default());
+
+        for connections in 1..=2 {
+            let connected = connect(&target).await.map(|new| new.scripts);
+
+            let hashes = ["hash", "second"].map(str::to_owned).to_vec();
+            assert_eq!(connected.ok(), Some(Some(hashes)));
+            for command in ["CLIENT SETINFO LIB-NAME", "CLIENT SETNAME", "SCRIPT LOAD return 1"] {
+                assert_eq!(server.count(command), connections, "{command}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reason_sent_before_a_close_is_reported_without_another_connection() {
+        let server = ScriptedServer::start(|command| match command {
+            "SCRIPT LOAD return 1" => Some("-DENIED go away\r\n".to_owned()),
+            "SCRIPT LOAD return 2" => None,
+            _ => usual(command),
+        })
+        .await;
+
+        let failure = refused(&server.target(&Settings::default())).await;
+
+        let words = "DENIED go away, and closed the connection";
+        assert!(failure.reason.contains(words), "{}", failure.reason);
+        assert_eq!(server.count("CLIENT SETINFO LIB-NAME"), 1);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_loading_does_not_lack_setname() {
+        for (reply, tries) in [("-LOADING Redis is loading\r\n", 2), ("-ERR unknown command\r\n", 1)] {
+            let server = server_with("CLIENT SETNAME", Some(reply)).await;
+            let target = server.target(&Settings::default());
+
+            assert!(connect(&target).await.is_ok() && connect(&target).await.is_ok(), "{reply}");
+
+            assert_eq!(server.count("CLIENT SETNAME"), tries, "{reply}");
+        }
+    }
+
+    #[tokio::test]
+    async fn setname_is_missing_if_it_closes_two_connections_in_succession() {
+        for (closes, tries_later) in [([true, true, false], 0), ([true, false, true], 1)] {
+            let place = AtomicUsize::new(0);
+            let server = ScriptedServer::start(move |command| {
+                let is_setname = command.starts_with("CLIENT SETNAME");
+                let place = place.fetch_add(usize::from(is_setname), Ordering::SeqCst);
+                if is_setname && closes.get(place) == Some(&true) { None } else { usual(command) }
+            })
+            .await;
+            let target = server.target(&Settings::default());
+            for connection in 0..3 {
+                assert!(connect(&target).await.is_ok(), "{closes:?}: connection {connection}");
+            }
+            let before = server.count("CLIENT SETNAME");
+
+            assert!(connect(&target).await.is_ok());
+
+            assert_eq!(server.count("CLIENT SETNAME") - before, tries_later, "{closes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_for_acks_are_no_evidence_about_setname() {
+        let server = server_with("CLIENT SETNAME", None).await;
+        let mut settings = Settings::default();
+        settings.rules.replica_acks = 1;
+        let target = server.target(&settings);
+
+        for tries in 1..=3 {
+            let opened = target.connect_for_acks(target.attempt()).await;
+
+            assert!(opened.is_ok_and(|connection| connection.is_some()));
+            assert_eq!(server.count("CLIENT SETNAME"), tries);
+        }
+    }
+
+    #[tokio::test]
+    async fn replica_acks_need_a_connection_and_wait() {
+        let mut settings = Settings::default();
+        let server = ScriptedServer::start(usual).await;
+        let none = server.target(&settings).connect_for_acks(EXPIRED).await;
+        assert!(none.is_ok_and(|connection| connection.is_none()) && server.count("") == 0);
+
+        settings.rules.replica_acks = 1;
+        for (reply, words) in [
+            (Some("-ERR unknown command 'WAIT'\r\n"), "no `WAIT`: leave out `replica_acks`"),
+            (Some("HTTP/1.1 400 Bad Request\r\n"), "sent bytes that are not the Redis protocol"),
+            (None, "closed the connection on `WAIT`: leave out `replica_acks`"),
+        ] {
+            let server = server_with("WAIT", reply).await;
+            let target = server.target(&settings);
+            target.fallbacks.lacks_client_setname.store(true, Ordering::Relaxed);
+
+            let failure = target.connect_for_acks(EXPIRED).await.err().expect("`WAIT` is missing");
+
+            assert!(failure.reason.ends_with(words), "{}", failure.reason);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_attempt_without_time_names_the_command() {
+        for (words, command) in [
+            ("CLIENT SETINFO", "CLIENT SETINFO"),
+            ("CLIENT SETNAME", "CLIENT SETNAME"),
+            ("SCRIPT", "SCRIPT LOAD"),
+        ] {
+            let server = server_with(words, None).await;
+            let target = server.target(&Settings::default());
+            target.fallbacks.lacks_client_setname.store(words == "SCRIPT", Ordering::Relaxed);
+
+            let failure = target.connect(&SCRIPTS, &Arc::default(), EXPIRED).await.err();
+
+            let reason = failure.expect("it closes the connection").reason;
+            assert!(reason.contains(&format!("perhaps because of `{command}`: raise")), "{reason}");
+            assert_eq!(server.count(words), 1, "{command}");
+            assert!(connect(&target).await.is_ok(), "{command} is optional");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_reply_to_eval_shows_whether_scripts_run() {
+        for (reply, kind, words) in [
+            ("-ERR unknown command 'EVAL'\r\n", FailureKind::Lasting, "no `EVAL`, which locks need"),
+            ("-NOPERM no permissions to run 'eval'\r\n", FailureKind::Lasting, "`dlock doctor`"),
+            ("-LOADING Redis is loading\r\n", FailureKind::Passing, "LOADING Redis is loading"),
+            ("-NOAUTH Authentication required.\r\n", FailureKind::Lasting, "NOAUTH"),
+        ] {
+            let server = server_with("EVAL", Some(reply)).await;
+            let target = server.target(&Settings::default());
+            target.fallbacks.lacks_script_load.store(true, Ordering::Relaxed);
+
+            let failure = refused(&target).await;
+
+            assert!(failure.kind == kind && failure.reason.contains(words), "{reply}: {failure:?}");
+            assert_eq!(server.count("SCRIPT"), 0);
+        }
+        for reply in [":1\r\n", "-BUSY a script runs\r\n"] {
+            let server = server_with("EVAL", Some(reply)).await;
+            let target = server.target(&Settings::default());
+            target.fallbacks.lacks_script_load.store(true, Ordering::Relaxed);
+
+            assert!(connect(&target).await.is_ok_and(|new| new.scripts.is_none()), "{reply}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sentinel_that_runs_no_scripts_is_recognized() {
+        let server = ScriptedServer::start(|command| match command.split(' ').next() {
+            Some("SCRIPT" | "EVAL") => Some("-ERR unknown command\r\n".to_owned()),
+            Some("ROLE") => Some("*2\r\n$8\r\nsentinel\r\n*0\r\n".to_owned()),
+            _ => usual(command),
+        })
+        .await;
+
+        let failure = refused(&server.target(&Settings::default())).await;
+
+        assert_eq!(failure.kind, FailureKind::Lasting);
+        assert!(failure.reason.contains("is a sentinel: write `redis+sentinel://"), "{}", failure.reason);
+    }
+
+    #[tokio::test]
+    async fn a_close_on_eval_names_it_only_if_the_server_has_replied() {
+        for (has_replied, words) in
+            [(true, "closed the connection on `EVAL`"), (false, "if it speaks TLS on this port")]
+        {
+            let server = ScriptedServer::start(|_| None).await;
+            let target = server.target(&Settings::default());
+            let fallbacks = &target.fallbacks;
+            for lacks in [
+                &fallbacks.lacks_client_setinfo,
+                &fallbacks.lacks_client_setname,
+                &fallbacks.lacks_script_load,
+            ] {
+                lacks.store(true, Ordering::Relaxed);
+            }
+            target.has_replied.store(has_replied, Ordering::Relaxed);
+
+            let failure = refused(&target).await;
+
+            assert!(failure.reason.contains(words), "{}", failure.reason);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_late_reply_to_eval_is_no_close() {
+        let server = server_with("EVAL", Some("")).await;
+        let mut settings = Settings::default();
+        settings.rules.response_timeout = std::time::Duration::from_millis(20);
+        let target = server.target(&settings);
+        target.fallbacks.lacks_script_load.store(true, Ordering::Relaxed);
+
+        let failure = refused(&target).await;
+
+        assert!(failure.reason.contains("did not reply in time"), "{}", failure.reason);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_loads_too_few_scripts_is_refused() {
+        for (reply, words) in [
+            ("-NOAUTH Authentication required.\r\n", "NOAUTH Authentication required"),
+            (":7\r\n", "did not load the scripts of locks"),
+        ] {
+            let server = server_with("SCRIPT LOAD return 2", Some(reply)).await;
+
+            let failure = refused(&server.target(&Settings::default())).await;
+
+            assert!(failure.reason.contains(words), "{}", failure.reason);
+        }
+    }
+
+    #[tokio::test]
+    async fn evalsha_is_lacking_once_that_is_noted() {
+        let target = ScriptedServer::start(usual).await.target(&Settings::default());
+        assert!(!target.lacks_evalsha());
+
+        target.note_lacking_evalsha(&Value::Nil);
+
+        assert!(target.lacks_evalsha());
+    }
+}

@@ -230,3 +230,223 @@ const MIN_LINE_LEN: usize = 4;
 /// attempt.
 const PASSING_ERRORS: [&str; 7] =
     ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "CLUSTERDOWN", "max number of clients"];
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use redis::{ErrorKind, Value};
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::backend::redis::transport::inbound::{Content, InboundStream};
+    use crate::config::Settings;
+    use crate::config::node_spec::NodeSpec;
+
+    /// Returns a target that has never replied.
+    fn target(tls: bool, socket: Option<&str>) -> ConnectTarget {
+        let socket = socket.map(Into::into);
+        let server = NodeSpec { host: "h".to_owned(), port: 1, tls, socket, ..NodeSpec::default() };
+        ConnectTarget::new(server, &Settings::default())
+    }
+
+    /// Returns the failure of a connection that received `bytes` before the error.
+    async fn failure_after(bytes: &str, error: RedisError, target: &ConnectTarget) -> Failure {
+        let inbound = Inbound::new(&target.shown, Content::Replies);
+        let _ = InboundStream::new(bytes.as_bytes(), &inbound).read_to_end(&mut Vec::new()).await;
+        target.connect_failure(error, &inbound)
+    }
+
+    fn io(kind: io::ErrorKind) -> RedisError {
+        io::Error::from(kind).into()
+    }
+
+    /// Returns the error reply with this line.
+    fn reply(line: &str) -> RedisError {
+        match redis::parse_redis_value(format!("-{line}\r\n").as_bytes()) {
+            Ok(Value::ServerError(error)) => error.into(),
+            other => panic!("{line} is not an error: {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn tls_is_suggested_only_if_it_may_be_the_reason() {
+        use io::ErrorKind::{ConnectionRefused, ConnectionReset, TimedOut};
+        let (plain, over_tls, socket) = (target(false, None), target(true, None), target(false, Some("/s")));
+        let known = target(false, None);
+        known.has_replied.store(true, Ordering::Relaxed);
+        let known_over_tls = target(true, None);
+        known_over_tls.has_replied.store(true, Ordering::Relaxed);
+
+        for (target, kind, bytes, hint) in [
+            (&plain, ConnectionReset, "", Some("if it speaks TLS on this port, write `rediss://`")),
+            (&plain, ConnectionReset, "+OK\r\n", None),
+            (&plain, ConnectionRefused, "", None),
+            (&plain, TimedOut, "", None),
+            (&over_tls, TimedOut, "", Some("if it does not speak TLS on this port, write `redis://`")),
+            (&over_tls, TimedOut, "+OK\r\n", None),
+            (&over_tls, ConnectionReset, "", None),
+            (&socket, ConnectionReset, "", None),
+            (&known, ConnectionReset, "", None),
+            (&known_over_tls, TimedOut, "", None),
+        ] {
+            let reason = failure_after(bytes, io(kind), target).await.reason;
+
+            match hint {
+                Some(hint) => assert!(reason.ends_with(hint), "{kind:?} after {bytes:?}: {reason}"),
+                None => assert!(!reason.contains("TLS"), "{kind:?} after {bytes:?}: {reason}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_before_a_close_is_the_reason() {
+        let target = target(false, None);
+        let parse = || RedisError::from((ErrorKind::Parse, "it ends"));
+        for (error, line, kind, is_reason) in [
+            (io(io::ErrorKind::ConnectionReset), "DENIED go away", FailureKind::Lasting, true),
+            (parse(), "DENIED go away", FailureKind::Lasting, true),
+            (parse(), "BUSY a script runs", FailureKind::Passing, true),
+            (parse(), "ERR Unknown command 'HELLO'", FailureKind::Passing, true),
+            (io(io::ErrorKind::TimedOut), "DENIED go away", FailureKind::Passing, false),
+            (io(io::ErrorKind::ConnectionRefused), "DENIED go away", FailureKind::Passing, false),
+        ] {
+            let shown = format!("{error:?} after {line}");
+
+            let failure = failure_after(&format!("-{line}\r\n"), error, &target).await;
+
+            assert_eq!(failure.kind, kind, "{shown}");
+            let reason = format!("redis at h:1 replied: {line}, and closed the connection");
+            assert_eq!(*failure.reason == *reason, is_reason, "{shown}: {}", failure.reason);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_text_of_the_server_replaces_that_of_the_client_library() {
+        let target = target(false, None);
+        let login = || RedisError::from((ErrorKind::AuthenticationFailed, "Password authentication failed"));
+        for (error, received, words) in [
+            (login(), "-WRONGPASS invalid credentials\r\n-ERR b\r\n", "the password: WRONGPASS invalid"),
+            (login(), "-ERR invalid password\r\n", "refused the user or the password: ERR invalid password"),
+            (login(), "-ERR max number of clients\r\n", "redis at h:1 replied: ERR max number of clients"),
+            (login(), "", "refused the user or the password: Password authentication failed"),
+            (
+                (ErrorKind::RESP3NotSupported, "no HELLO").into(),
+                "-ERR unknown command `HELLO`\r\n",
+                "redis at h:1 replied: ERR unknown command `HELLO`",
+            ),
+            (reply("ERR is full"), "-ERR x\r\n-ERR the disk is full\r\n", "replied: ERR the disk is full"),
+            (reply("ERR is full"), "-ERR x\r\n", "replied: ERR is full"),
+        ] {
+            let reason = failure_after(received, error, &target).await.reason;
+
+            assert!(reason.contains(words), "{words}: {reason}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_described_by_its_kind() {
+        let target = target(false, None);
+        let no_connection = "no connection to redis at h:1: ";
+        for (error, kind, words) in [
+            (io(io::ErrorKind::TimedOut), FailureKind::Passing, "redis at h:1 did not reply in time"),
+            (io(io::ErrorKind::ConnectionRefused), FailureKind::Passing, no_connection),
+            ((ErrorKind::Parse, "x").into(), FailureKind::Passing, "bytes that are not the Redis protocol"),
+            ((ErrorKind::Client, "x").into(), FailureKind::Passing, no_connection),
+            (reply("LOADING Redis is loading"), FailureKind::Passing, "replied: LOADING Redis is loading"),
+            (reply("ERR DB index is out of range"), FailureKind::Lasting, "setting `databases`"),
+            (reply("NOAUTH Authentication required."), FailureKind::Lasting, "write `:password@`"),
+        ] {
+            let shown = format!("{error:?}");
+
+            let failure = target.failure(error);
+
+            assert!(failure.kind == kind && failure.reason.contains(words), "{shown}: {failure:?}");
+        }
+    }
+
+    #[test]
+    fn refused_credentials_have_a_hint_by_their_text() {
+        for (text, hint) in [
+            ("ERR AUTH <password> called without any password configured", "; it needs no password"),
+            ("ERR Client sent AUTH, but no password is set", "; it needs no password"),
+            ("WRONGPASS invalid username-password pair", "; correct `user:password@`"),
+            ("WRONGPASS without any password configured", "; it needs no password"),
+        ] {
+            assert!(credentials_hint(text).starts_with(hint), "{text}");
+        }
+        assert_eq!(credentials_hint("ERR invalid password"), "");
+    }
+
+    #[test]
+    fn a_foreign_protocol_is_described_by_its_first_bytes() {
+        let (plain, over_tls) = (target(false, None), target(true, None));
+        for (target, first, kind, words) in [
+            (
+                &plain,
+                &[0x15, 3, 1, 0, 2][..],
+                FailureKind::Passing,
+                "speaks TLS on this port: write `rediss://`",
+            ),
+            (&over_tls, &[0x15, 3, 1, 0, 2], FailureKind::Lasting, "it replied bytes that are not text"),
+            (&plain, b"220 mail ESMTP\r\nmore", FailureKind::Lasting, "it replied `220 mail ESMTP`"),
+        ] {
+            let failure = target.foreign_protocol(first);
+
+            assert!(failure.kind == kind && failure.reason.ends_with(words), "{failure:?}");
+        }
+        plain.has_replied.store(true, Ordering::Relaxed);
+        assert_eq!(plain.foreign_protocol(b"220 mail").kind, FailureKind::Passing);
+    }
+
+    #[test]
+    fn the_first_line_needs_four_printable_characters() {
+        for (bytes, line) in [
+            (&b"SSH-\r\nmore"[..], "SSH-"),
+            (b"J\0\0\0\n8.0.36\0native", "J\0\0\0\n8.0.36\0native"),
+            (b"abc\ndef", "abc\ndef"),
+            (b"\xff\xfeabcd \nmore", "abcd"),
+            (b"", ""),
+        ] {
+            assert_eq!(first_line(bytes), line, "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_plain_reply_to_a_tls_handshake_is_the_reason() {
+        let target = target(true, None);
+        for (first, kind, words) in [
+            (
+                &b"-DENIED go away\r\nmore"[..],
+                FailureKind::Untrusted,
+                "DENIED go away; it does not speak TLS",
+            ),
+            (b"-ERR max number of clients\r\n", FailureKind::Passing, "clients; it does not speak TLS"),
+            (b"HTTP/1.1 400 Bad Request\r\n", FailureKind::Lasting, "`HTTP/1.1 400 Bad Request`"),
+        ] {
+            let failure = target.plaintext_failure(first).expect("it is not TLS");
+
+            assert!(failure.kind == kind && failure.reason.contains(words), "{failure:?}");
+            assert!(!failure.reason.contains("more"), "{failure:?}");
+        }
+        for first in [&b""[..], &[0x14, 3], &[0x15, 3], &[0x16, 3], &[0x17, 3], b"+OK", b":1", b"$1", b"*1"] {
+            assert!(target.plaintext_failure(first).is_none(), "{first:?}");
+        }
+    }
+
+    #[test]
+    fn failures_of_other_origin_keep_their_kind() {
+        let target = target(false, None);
+        target.shown.hide("hunter2");
+        let provider = Failure::new(FailureKind::Lasting, "the vault refused hunter2");
+
+        let failure = target.credentials_failure(&provider);
+        assert_eq!(failure.kind, FailureKind::Lasting);
+        assert_eq!(*failure.reason, *"no connection to redis at h:1: the vault refused ***");
+
+        let failure = target.closed_on("WAIT", io(io::ErrorKind::ConnectionReset));
+        assert_eq!(failure.kind, FailureKind::Passing);
+        assert_eq!(*failure.reason, *"redis at h:1 closed the connection on `WAIT`");
+    }
+}

@@ -282,3 +282,122 @@ pub(crate) struct NewConnection {
 /// of tokio hold a lock that the waker takes. The bound would save no memory: a waiting request is
 /// already encoded.
 const UNBOUNDED: usize = tokio::sync::Semaphore::MAX_PERMITS;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::backend::redis::transport::scripted_server::{ScriptedServer, usual};
+
+    #[test]
+    fn the_probe_key_is_in_the_namespace() {
+        for (namespace, key) in [("shop", "shop:connect"), ("", "connect")] {
+            let settings = Settings { namespace: namespace.to_owned(), ..Settings::default() };
+            let server = NodeSpec { host: "h".to_owned(), port: 6379, ..NodeSpec::default() };
+
+            let target = ConnectTarget::new(server, &settings);
+
+            assert_eq!(target.probe_key, key);
+            assert_eq!(target.address(), Address { host: "h".to_owned(), port: 6379 });
+        }
+    }
+
+    #[tokio::test]
+    async fn queries_return_the_replies_and_may_be_large() {
+        let large = format!("$100000\r\n{}\r\n", "a".repeat(100_000));
+        let server = ScriptedServer::start(move |command| match command {
+            "INFO" => Some(large.clone()),
+            "ROLE" => Some("-ERR unknown command 'ROLE'\r\n".to_owned()),
+            _ => usual(command),
+        })
+        .await;
+        let target = server.target(&Settings::default());
+        let mut commands = Pipeline::new();
+        commands.cmd("INFO").cmd("PING");
+
+        let info = target.query(&redis::cmd("INFO")).await.expect("the server replies");
+        let role = target.query(&redis::cmd("ROLE")).await.expect("the server replies");
+        let all = target.query_all(&commands).await.expect("the server replies");
+
+        assert!(matches!(info, Value::BulkString(text) if text.len() == 100_000));
+        assert!(matches!(role, Value::ServerError(_)), "{role:?}");
+        assert!(matches!(&all[..], [Value::BulkString(_), Value::SimpleString(pong)] if pong == "PONG"));
+    }
+
+    /// The client library has a shorter timeout of its own.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_reply_may_take_as_long_as_the_response_timeout() {
+        let server = ScriptedServer::start(|command| {
+            if command == "INFO" {
+                std::thread::sleep(Duration::from_millis(700));
+            }
+            usual(command)
+        })
+        .await;
+        let mut settings = Settings::default();
+        settings.rules.response_timeout = Duration::from_secs(20);
+
+        let reply = server.target(&settings).query(&redis::cmd("INFO")).await;
+
+        assert!(reply.is_ok(), "{reply:?}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_opened_again_without_setinfo_only_if_that_may_help() {
+        let closed = "no connection";
+        for (reply, has_replied, expected, connections) in [
+            (None, false, Ok(()), 2),
+            (None, true, Err(closed), 1),
+            (
+                Some("-ERR unknown command 'CLIENT'\r\n"),
+                false,
+                Err("ERR unknown command 'CLIENT', and closed"),
+                1,
+            ),
+            (Some("-DENIED go away\r\n"), false, Err("DENIED go away, and closed"), 1),
+            (Some("HTTP/1.1 400 Bad Request\r\n"), false, Err("it replied `HTTP/1.1 400 Bad Request`"), 1),
+        ] {
+            let count = Arc::new(AtomicUsize::new(0));
+            let opened = Arc::clone(&count);
+            let server = ScriptedServer::start(move |command| match command.split(' ').nth(2) {
+                Some("LIB-NAME") => {
+                    opened.fetch_add(1, Ordering::SeqCst);
+                    reply.map(str::to_owned)
+                }
+                Some("LIB-VER") => None,
+                _ => {
+                    opened.fetch_add(1, Ordering::SeqCst);
+                    usual(command)
+                }
+            })
+            .await;
+            let target = server.target(&Settings::default());
+            target.has_replied.store(has_replied, Ordering::Relaxed);
+
+            let found = target.query(&redis::cmd("PING")).await.map(drop).map_err(|failure| failure.reason);
+
+            match expected {
+                Ok(()) => assert!(found.is_ok(), "{found:?}"),
+                Err(words) => assert!(found.is_err_and(|reason| reason.contains(words)), "{words}"),
+            }
+            assert_eq!(count.load(Ordering::SeqCst), connections, "{reply:?}, {has_replied}");
+        }
+    }
+
+    #[tokio::test]
+    async fn key_tracking_needs_the_command() {
+        for (reply, works) in [("+OK\r\n", true), ("-NOPERM no permissions\r\n", false)] {
+            let server = ScriptedServer::start(move |command| {
+                let is_tracking = command.starts_with("CLIENT TRACKING ON NOLOOP");
+                if is_tracking { Some(reply.to_owned()) } else { usual(command) }
+            })
+            .await;
+
+            let opened = server.target(&Settings::default()).open_for_tracking().await;
+
+            assert_eq!(opened.is_ok(), works, "{reply}");
+            assert_eq!(server.count("HELLO 3"), 1);
+        }
+    }
+}

@@ -33,6 +33,8 @@ pub(super) mod keepalive;
 mod movable_stream;
 pub(super) mod redacted;
 mod resolve;
+#[cfg(test)]
+mod scripted_server;
 pub(super) mod sharded_subscriber;
 mod stream;
 pub(super) mod subscriber;

@@ -77,3 +77,125 @@ impl ShardSink {
         replies.is_ok_and(|replies| !replies.iter().any(|reply| matches!(reply, Value::ServerError(_))))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use redis::aio::MultiplexedConnection;
+    use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
+    use tokio::sync::mpsc::unbounded_channel;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::backend::redis::transport::inbound::{Content, Inbound, InboundStream};
+    use crate::backend::redis::transport::redacted::Redacted;
+    use crate::backend::redis::transport::scripted_server::{serve, usual};
+    use crate::sync::lock;
+
+    /// Returns a subscriber of a server that replies as `reply` does.
+    async fn subscriber(reply: impl Fn(&str) -> Option<String> + Send + 'static) -> ShardSubscriber {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        tokio::spawn(serve(far, reply));
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Pushes);
+        let (sender, queue) = unbounded_channel();
+        let config = AsyncConnectionConfig::new().set_push_sender(sender);
+        let config = config.set_response_timeout(Some(Duration::from_secs(1)));
+        let access =
+            RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+        let stream = InboundStream::new(near, &inbound);
+        let opened = MultiplexedConnection::new_with_config(&access, stream, config);
+        let (client, driver) = opened.await.expect("the server replies");
+        let driver = tokio::spawn(driver).abort_handle();
+        let pushes = Pushes::new(queue, &inbound);
+        ShardSubscriber::new(Connection::new(client, inbound, Some(driver)), pushes)
+    }
+
+    fn push(kind: &str, rest: &str) -> String {
+        format!(">3\r\n${}\r\n{kind}\r\n{rest}", kind.len())
+    }
+
+    /// Replies to a subscription to each channel, which is then followed by `messages`.
+    fn followed_by(messages: String) -> impl Fn(&str) -> Option<String> {
+        move |command| match command.split_once(' ') {
+            Some(("SSUBSCRIBE", channel)) => {
+                let channel = format!("${}\r\n{channel}\r\n:1\r\n", channel.len());
+                Some(push("ssubscribe", &channel) + &messages)
+            }
+            _ => usual(command),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_channel_of_each_message_is_returned() {
+        let messages =
+            push("smessage", "$1\r\na\r\n$1\r\nm\r\n") + &push("smessage", "$1\r\nb\r\n$1\r\nm\r\n");
+        let mut subscriber = subscriber(followed_by(messages)).await;
+
+        assert!(subscriber.sink().subscribe(&["a".to_owned()]).await);
+
+        let mut keepalive = Keepalive::new();
+        for channel in ["a", "b"] {
+            assert_eq!(subscriber.next(&mut keepalive, |_| true).await.as_deref(), Some(channel));
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_end_of_a_wanted_subscription_is_reported() {
+        let ended = |channel| push("sunsubscribe", &format!("$1\r\n{channel}\r\n:0\r\n"));
+        let messages = ended("b") + &push("smessage", "$1\r\na\r\n$1\r\nm\r\n") + &ended("a");
+        let mut subscriber = subscriber(followed_by(messages)).await;
+        assert!(subscriber.sink().subscribe(&["a".to_owned()]).await);
+        let mut keepalive = Keepalive::new();
+
+        let message = subscriber.next(&mut keepalive, |channel| channel == "a").await;
+        let end = subscriber.next(&mut keepalive, |channel| channel == "a").await;
+
+        assert_eq!((message.as_deref(), end), (Some("a"), None));
+    }
+
+    #[tokio::test]
+    async fn a_subscription_succeeds_if_no_channel_is_refused() {
+        let commands = Arc::new(Mutex::new(Vec::new()));
+        let received = Arc::clone(&commands);
+        let subscriber = subscriber(move |command| {
+            lock(&received).push(command.to_owned());
+            let is_refused = command == "SSUBSCRIBE b";
+            if is_refused {
+                Some("-NOPERM not b\r\n".to_owned())
+            } else {
+                followed_by(String::new())(command)
+            }
+        })
+        .await;
+        let [a, b, c] = ["a", "b", "c"].map(str::to_owned);
+        let mut sink = subscriber.sink();
+
+        assert!(sink.subscribe(&[a.clone(), c.clone()]).await);
+        assert!(!sink.subscribe(&[a.clone(), b.clone(), c.clone()]).await);
+        sink.unsubscribe(&[a, c]).await;
+
+        let commands = lock(&commands).split_off(1);
+        let names = ["SSUBSCRIBE a", "SSUBSCRIBE c", "SSUBSCRIBE a", "SSUBSCRIBE b", "SSUBSCRIBE c"];
+        assert_eq!(commands, [&names[..], &["SUNSUBSCRIBE a", "SUNSUBSCRIBE c"]].concat());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_subscriber_ends_if_a_ping_is_not_answered() {
+        let pings = Mutex::new(0);
+        let mut subscriber = subscriber(move |command| {
+            if command != "PING" {
+                return usual(command);
+            }
+            *lock(&pings) += 1;
+            if *lock(&pings) < 3 { usual(command) } else { Some(String::new()) }
+        })
+        .await;
+        let begun = Instant::now();
+
+        assert_eq!(subscriber.next(&mut Keepalive::new(), |_| true).await, None);
+
+        assert_eq!(begun.elapsed().as_secs(), 3 * 55 + 1);
+    }
+}

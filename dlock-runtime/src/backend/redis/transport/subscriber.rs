@@ -94,3 +94,122 @@ impl ConnectTarget {
         tokio::time::timeout(self.connect_timeout, opened).await.unwrap_or_else(|_| Err(late()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::RedisConnectionInfo;
+    use redis::aio::PubSub;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::backend::redis::simulation::disconnects::Reasons;
+    use crate::backend::redis::transport::inbound::InboundStream;
+    use crate::backend::redis::transport::redacted::Redacted;
+    use crate::backend::redis::transport::scripted_server::{ScriptedServer, serve, usual};
+    use crate::config::Settings;
+
+    /// Returns a subscriber of a server that replies as `reply` does.
+    async fn subscriber(reply: impl Fn(&str) -> Option<String> + Send + 'static) -> Subscriber {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        tokio::spawn(serve(far, reply));
+        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Messages);
+        let access = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let pubsub = PubSub::new(&access, InboundStream::new(near, &inbound)).await;
+        let (sink, stream) = pubsub.expect("the server replies").split();
+        Subscriber { sink, stream, inbound, refused: None }
+    }
+
+    fn message(channel: &str) -> String {
+        format!("*3\r\n$7\r\nmessage\r\n${}\r\n{channel}\r\n$1\r\nm\r\n", channel.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_subscriber_is_pinged_until_no_reply_comes() {
+        let pings = Mutex::new(0);
+        let mut subscriber = subscriber(move |_| {
+            *lock(&pings) += 1;
+            let pong = "*2\r\n$4\r\npong\r\n$0\r\n\r\n".to_owned();
+            match *lock(&pings) {
+                1 => Some(pong),
+                2 => Some(pong + &message("order")),
+                _ => Some(String::new()),
+            }
+        })
+        .await;
+        let (mut keepalive, begun) = (Keepalive::new(), Instant::now());
+
+        let received = subscriber.next(&mut keepalive).await;
+        assert_eq!(received.map(|message| message.get_channel_name().to_owned()).as_deref(), Some("order"));
+        assert_eq!(begun.elapsed().as_secs(), 2 * 55);
+        assert!(subscriber.next(&mut keepalive).await.is_none());
+        assert_eq!(begun.elapsed(), 3 * std::time::Duration::from_secs(55) + PONG_TIMEOUT);
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_messages_is_reported_when_the_subscriber_is_dropped() {
+        let reasons = Reasons::record();
+        let mut subscriber = subscriber(|_| Some("*1000000000\r\n".to_owned())).await;
+
+        assert!(subscriber.sink.subscribe("order").await.is_err());
+        drop(subscriber);
+
+        let reasons = reasons.taken();
+        assert!(reasons.len() == 1 && reasons[0].contains("more than 1024 values"), "{reasons:?}");
+    }
+
+    #[tokio::test]
+    async fn a_refused_channel_leaves_the_connection_open() {
+        for (reply, opens) in [
+            (Some("-NOPERM no permissions\r\n"), true),
+            (Some("HTTP/1.1 400 Bad Request\r\n"), false),
+            (None, false),
+        ] {
+            let server = ScriptedServer::start(move |command| {
+                if command.starts_with("SUBSCRIBE") { reply.map(str::to_owned) } else { usual(command) }
+            })
+            .await;
+            let target = server.target(&Settings::default());
+
+            let tried = target.try_subscribe(&["a".to_owned(), "b".to_owned()]).await;
+            let subscribed = target.subscribe("a").await;
+
+            let refused = tried.as_ref().ok().and_then(|subscriber| subscriber.refused.as_ref());
+            assert_eq!(tried.is_ok(), opens, "{reply:?}");
+            assert_eq!(refused.is_some_and(|failure| failure.reason.contains("NOPERM")), opens, "{reply:?}");
+            assert!(subscribed.is_err(), "{reply:?}");
+            assert_eq!((server.count("SUBSCRIBE a b"), server.count("SUBSCRIBE")), (1, 2));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_subscription_without_a_reply_fails_in_time() {
+        let server = ScriptedServer::start(|command| {
+            if command.starts_with("SUBSCRIBE") { Some(String::new()) } else { usual(command) }
+        })
+        .await;
+        let settings =
+            Settings { connect_timeout: std::time::Duration::from_millis(50), ..Settings::default() };
+
+        let failure = server.target(&settings).subscribe("a").await.err().expect("it is not confirmed");
+
+        assert!(failure.reason.contains("did not confirm a subscription in 50 ms"), "{}", failure.reason);
+    }
+
+    #[tokio::test]
+    async fn messages_are_received_after_a_subscription() {
+        let server = ScriptedServer::start(|command| match command {
+            "SUBSCRIBE order" => {
+                Some("*3\r\n$9\r\nsubscribe\r\n$5\r\norder\r\n:1\r\n".to_owned() + &message("order"))
+            }
+            _ => usual(command),
+        })
+        .await;
+
+        let subscriber = server.target(&Settings::default()).subscribe("order").await;
+
+        let mut subscriber = subscriber.ok().expect("it is confirmed");
+        assert!(subscriber.refused.is_none());
+        let received = subscriber.next(&mut Keepalive::new()).await.expect("a message was sent");
+        assert_eq!(received.get_channel_name(), "order");
+    }
+}

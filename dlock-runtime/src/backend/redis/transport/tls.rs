@@ -488,4 +488,137 @@ mod tests {
             assert!(refused.contains("tls_name"), "{refused}");
         }
     }
+
+    #[test]
+    fn errors_of_tls_say_what_to_change() {
+        let name = |presented: &[&str]| CertificateError::NotValidForNameContext {
+            expected: ServerName::try_from("h.example").expect("a name"),
+            presented: presented.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let now = UnixTime::since_unix_epoch(Duration::ZERO);
+        let other =
+            CertificateError::Other(rustls::OtherError(Arc::new(io::Error::other("CaUsedAsEndEntity"))));
+        let certificate = TlsError::InvalidCertificate;
+        for (error, words) in [
+            (certificate(CertificateError::UnknownIssuer), "is not signed by a trusted authority"),
+            (certificate(CertificateError::BadSignature), "is not signed by a trusted authority"),
+            (certificate(CertificateError::NotValidForName), "is for other names and not for `h.example`"),
+            (certificate(name(&[])), "is for other names and not for `h.example`"),
+            (certificate(name(&["a", "b"])), "is for a, b and not for `h.example`: connect by a name"),
+            (certificate(CertificateError::Expired), "has expired, or the clock of this machine is wrong"),
+            (
+                certificate(CertificateError::ExpiredContext { time: now, not_after: now }),
+                "has expired, or the clock of this machine is wrong",
+            ),
+            (certificate(CertificateError::NotValidYet), "is not valid yet, or the clock"),
+            (
+                certificate(CertificateError::NotValidYetContext { time: now, not_before: now }),
+                "is not valid yet, or the clock",
+            ),
+            (certificate(other), "one that signed itself must not be an authority"),
+            (certificate(CertificateError::Revoked), "cannot be used: "),
+            (TlsError::AlertReceived(AlertDescription::CertificateRequired), "it wants a client certificate"),
+            (TlsError::AlertReceived(AlertDescription::HandshakeFailure), "it may want a client certificate"),
+            (TlsError::AlertReceived(AlertDescription::UnknownCA), "it rejected the client certificate"),
+            (
+                TlsError::InvalidMessage(rustls::InvalidMessage::InvalidContentType),
+                "it does not speak TLS on this port: write `redis://`",
+            ),
+            (
+                TlsError::PeerIncompatible(rustls::PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig),
+                "it supports no common TLS version or cipher suite",
+            ),
+        ] {
+            let shown = Redacted::new("h.example:1");
+            let error = RedisError::from(io::Error::new(io::ErrorKind::InvalidData, error));
+
+            let failure = failure(&error, &server("h.example", None), &Certificates::default(), &shown);
+
+            let failure = failure.unwrap_or_else(|| panic!("{error} is an error of TLS"));
+            assert_eq!(failure.kind, FailureKind::Untrusted);
+            assert!(failure.reason.starts_with("redis at h.example:1: "), "{}", failure.reason);
+            assert!(failure.reason.contains(words), "{words}: {}", failure.reason);
+        }
+    }
+
+    #[test]
+    fn errors_of_other_causes_are_not_of_tls() {
+        for error in [
+            io::Error::from(io::ErrorKind::ConnectionReset),
+            io::Error::other("another cause"),
+            io::Error::new(io::ErrorKind::InvalidData, TlsError::EncryptError),
+        ] {
+            let error = RedisError::from(error);
+
+            let failure =
+                failure(&error, &server("h", None), &Certificates::default(), &Redacted::new("h:1"));
+
+            assert!(failure.is_none(), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_name_lists_each_accepted_name_once() {
+        let shown = Redacted::new("h:1");
+        let given =
+            |name: Option<&str>| Certificates { name: name.map(str::to_owned), ..Certificates::default() };
+        let cluster = Some((Announcer::Cluster, &["a.example"][..]));
+        let sentinel = Some((Announcer::Sentinel, &["a.example"][..]));
+        for (host, announced, tls_name, words) in [
+            ("h", None, None, "`h`: connect by a name that it has"),
+            ("h", None, Some("h"), "`h`: connect by a name that it has"),
+            ("h", None, Some("shop"), "`h` or `shop`: connect by a name that it has"),
+            ("10.0.0.1", cluster, None, "`10.0.0.1` or `a.example`: the cluster announced this address; set"),
+            ("n1", cluster, None, "`n1`: the cluster announced this name; set `cluster-announce-hostname`"),
+            ("n1", sentinel, None, "`n1`: the sentinels announced this name; have them announce names"),
+        ] {
+            let text = wrong_name(&server(host, announced), &given(tls_name), &shown);
+
+            assert!(text.starts_with(words), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_errors_about_the_name_allow_another_name() {
+        assert!(is_of_the_name(&CertificateError::NotValidForName));
+        for problem in
+            [CertificateError::UnknownIssuer, CertificateError::Expired, CertificateError::BadEncoding]
+        {
+            assert!(!is_of_the_name(&problem), "{problem:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_of_certificates_is_read_without_its_other_files() {
+        let folder = env::temp_dir().join(format!("dlock-authorities-{}", std::process::id()));
+        fs::create_dir_all(folder.join("folder")).expect("the folder can be made");
+        let pem = |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
+        fs::write(folder.join("one.pem"), pem("AAAA")).expect("it can be written");
+        fs::write(folder.join("two.pem"), pem("AAAB") + &pem("AAAC")).expect("it can be written");
+        fs::write(folder.join("readme"), "no certificate").expect("it can be written");
+
+        let mut found = Vec::new();
+        let added = add_folder(&mut found, &folder, &CurrentFile::default());
+        let missing = add_folder(&mut found, &folder.join("missing"), &CurrentFile::default());
+        fs::remove_dir_all(&folder).expect("it exists");
+
+        assert!(added.is_ok() && found.len() == 3, "{found:?}");
+        assert!(missing.is_err_and(|error| error.to_string().contains("cannot be read")));
+    }
+
+    #[test]
+    fn pem_texts_must_have_what_they_are_given_for() {
+        let pem =
+            |label: &str| format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n").into_bytes();
+
+        let certificates_of = |pem: &[u8]| certificates("tls_cert", pem).map(|found| found.len());
+        assert_eq!(certificates_of(&[pem("CERTIFICATE"), pem("CERTIFICATE")].concat()).ok(), Some(2));
+        for unusable in [pem("PRIVATE KEY"), Vec::new(), b"-----BEGIN CERTIFICATE-----\nAAAA\n".to_vec()] {
+            assert!(certificates_of(&unusable).is_err());
+        }
+        assert!(private_key(&pem("PRIVATE KEY")).is_ok() && private_key(&pem("CERTIFICATE")).is_err());
+        assert!(authorities("tls_ca", &pem("CERTIFICATE")).is_err(), "it is no certificate");
+        let given = Pem::Text(pem("CERTIFICATE").into());
+        assert_eq!(text(&CurrentFile::default(), "tls_ca", &given).ok(), Some(pem("CERTIFICATE")));
+    }
 }
