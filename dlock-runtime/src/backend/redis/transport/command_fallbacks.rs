@@ -451,6 +451,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn setinfo_is_missing_if_a_connection_without_it_has_a_reply() {
+        let server = server_with("CLIENT SETINFO LIB-NAME", None).await;
+        let target = server.target(&Settings::default());
+
+        assert!(connect(&target).await.is_ok() && connect(&target).await.is_ok());
+
+        assert_eq!(server.count("CLIENT SETINFO LIB-NAME"), 1);
+    }
+
+    #[tokio::test]
     async fn a_server_that_is_loading_does_not_lack_setname() {
         for (reply, tries) in [("-LOADING Redis is loading\r\n", 2), ("-ERR unknown command\r\n", 1)] {
             let server = server_with("CLIENT SETNAME", Some(reply)).await;
@@ -641,5 +651,14 @@ mod tests {
         target.note_lacking_evalsha(&Value::Nil);
 
         assert!(target.lacks_evalsha());
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_reported_with_its_text() {
+        let target = ScriptedServer::start(usual).await.target(&Settings::default());
+
+        let refusal = redis::parse_redis_value(b"-ERR unknown command 'EVALSHA'\r\n").expect("it is RESP");
+
+        assert_eq!(target.error_text(&refusal), "ERR unknown command 'EVALSHA'");
     }
 }

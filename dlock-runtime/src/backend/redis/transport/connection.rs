@@ -74,3 +74,43 @@ impl Drop for ConnectionInner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc;
+
+    use redis::AsyncConnectionConfig;
+
+    use crate::backend::redis::transport::scripted_server::{connection, usual};
+    use crate::sync::lock;
+
+    #[tokio::test]
+    async fn an_unanswered_connection_ends_with_its_last_holder() {
+        for is_held in [true, false] {
+            let (received, commands) = mpsc::channel();
+            let (connection, server) = connection(AsyncConnectionConfig::new(), move |command| {
+                received.send(command.to_owned()).expect("the test runs");
+                if command == "PING" { Some(String::new()) } else { usual(command) }
+            })
+            .await;
+            let commands = Mutex::new(commands);
+            let mut client = connection.client().clone();
+            let ping = tokio::spawn(async move { client.send_packed_command(&redis::cmd("PING")).await });
+            while !lock(&commands).try_iter().any(|command| command == "PING") {
+                tokio::task::yield_now().await;
+            }
+
+            let hold = connection.hold().filter(|_| is_held);
+            drop(connection);
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+
+            assert_eq!((server.is_finished(), ping.is_finished()), (!is_held, !is_held));
+            drop(hold);
+            server.await.expect("no panic");
+            assert!(ping.await.expect("no panic").is_err());
+        }
+    }
+}

@@ -543,6 +543,7 @@ mod tests {
             format!("${body}\r\n{}\r\n", "a".repeat(body)),
             format!("*{}\r\n{}", values - 1, ":1\r\n".repeat(values - 1)),
             format!("{}:1\r\n", "*1\r\n".repeat(MAX_DEPTH)),
+            format!("*2\r\n:1\r\n$30000\r\n{}\r\n", "a".repeat(30_000)),
         ] {
             let (sizes, violation) = scan(reply.as_bytes(), 4096, None);
             assert_eq!((sizes.len(), violation), (1, None), "{}", &reply[..20]);

@@ -2,14 +2,18 @@
 
 use std::sync::{Arc, Mutex};
 
-use redis::Value;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, Value};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::connection::Connection;
 use crate::backend::redis::transport::error_kind;
 use crate::backend::redis::transport::framing::{Framing, ReplyLimits};
+use crate::backend::redis::transport::inbound::{Content, Inbound, InboundStream};
+use crate::backend::redis::transport::redacted::Redacted;
 use crate::config::Settings;
 use crate::config::node_spec::NodeSpec;
 use crate::sync::lock;
@@ -52,6 +56,23 @@ impl ScriptedServer {
     pub(super) fn count(&self, words: &str) -> usize {
         lock(&self.commands).iter().filter(|command| command.starts_with(words)).count()
     }
+}
+
+/// Opens a connection with RESP3 in memory to a server that replies as `reply` does. Also returns
+/// the task of the server, which ends with the connection.
+pub(super) async fn connection(
+    config: AsyncConnectionConfig,
+    reply: impl Fn(&str) -> Option<String> + Send + 'static,
+) -> (Connection, JoinHandle<()>) {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let server = tokio::spawn(serve(far, reply));
+    let inbound = Inbound::new(&Redacted::new("h:1"), Content::Pushes);
+    let access = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+    let stream = InboundStream::new(near, &inbound);
+    let opened = MultiplexedConnection::new_with_config(&access, stream, config).await;
+    let (client, driver) = opened.expect("the server replies");
+    let driver = tokio::spawn(driver).abort_handle();
+    (Connection::new(client, inbound, Some(driver)), server)
 }
 
 /// Replies to the commands on a stream, until `reply` returns `None`.

@@ -83,33 +83,22 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    use redis::aio::MultiplexedConnection;
-    use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
+    use redis::AsyncConnectionConfig;
     use tokio::sync::mpsc::unbounded_channel;
     use tokio::time::Instant;
 
     use super::*;
-    use crate::backend::redis::transport::inbound::{Content, Inbound, InboundStream};
-    use crate::backend::redis::transport::redacted::Redacted;
-    use crate::backend::redis::transport::scripted_server::{serve, usual};
+    use crate::backend::redis::transport::scripted_server::{connection, usual};
     use crate::sync::lock;
 
     /// Returns a subscriber of a server that replies as `reply` does.
     async fn subscriber(reply: impl Fn(&str) -> Option<String> + Send + 'static) -> ShardSubscriber {
-        let (near, far) = tokio::io::duplex(1 << 16);
-        tokio::spawn(serve(far, reply));
-        let inbound = Inbound::new(&Redacted::new("h:1"), Content::Pushes);
         let (sender, queue) = unbounded_channel();
         let config = AsyncConnectionConfig::new().set_push_sender(sender);
         let config = config.set_response_timeout(Some(Duration::from_secs(1)));
-        let access =
-            RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        let stream = InboundStream::new(near, &inbound);
-        let opened = MultiplexedConnection::new_with_config(&access, stream, config);
-        let (client, driver) = opened.await.expect("the server replies");
-        let driver = tokio::spawn(driver).abort_handle();
-        let pushes = Pushes::new(queue, &inbound);
-        ShardSubscriber::new(Connection::new(client, inbound, Some(driver)), pushes)
+        let (connection, _) = connection(config, reply).await;
+        let pushes = Pushes::new(queue, connection.inbound());
+        ShardSubscriber::new(connection, pushes)
     }
 
     fn push(kind: &str, rest: &str) -> String {
