@@ -720,7 +720,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_errors_and_the_last_one_are_kept() {
-        let errors: String = (1..=8).map(|number| format!("-ERR {number}\r\n")).collect();
+        let errors = (1..=8).map(|number| format!("-ERR {number}\r\n")).collect::<Vec<_>>().concat();
 
         let inbound = read(errors.as_bytes(), Content::Replies).await.2;
 

@@ -207,7 +207,7 @@ mod tests {
 
         let subscriber = server.target(&Settings::default()).subscribe("order").await;
 
-        let mut subscriber = subscriber.ok().expect("it is confirmed");
+        let mut subscriber = subscriber.expect("it is confirmed");
         assert!(subscriber.refused.is_none());
         let received = subscriber.next(&mut Keepalive::new()).await.expect("a message was sent");
         assert_eq!(received.get_channel_name(), "order");
