@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reason_sent_before_a_close_is_reported_without_another_connection() {
+    async fn a_reason_sent_before_a_close_is_reported_at_once() {
         let server = ScriptedServer::start(|command| match command {
             "SCRIPT LOAD return 1" => Some("-DENIED go away\r\n".to_owned()),
             "SCRIPT LOAD return 2" => None,
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn setname_is_missing_if_it_closes_two_connections_in_succession() {
+    async fn setname_is_missing_if_it_closes_two_connections_in_a_row() {
         for (closes, tries_later) in [([true, true, false], 0), ([true, false, true], 1)] {
             let place = AtomicUsize::new(0);
             let server = ScriptedServer::start(move |command| {

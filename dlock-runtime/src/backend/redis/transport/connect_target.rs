@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_opened_again_without_setinfo_only_if_that_may_help() {
+    async fn another_connection_without_setinfo_is_opened_if_it_may_help() {
         let closed = "no connection";
         for (reply, has_replied, expected, connections) in [
             (None, false, Ok(()), 2),

@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_may_send_while_nothing_is_in_flight_or_likely_to_follow() {
+    fn a_caller_sends_if_nothing_is_in_flight_or_likely_to_follow() {
         for (callers, is_idle) in [(0, true), (1, true), (2, false), (3, false)] {
             let in_flight = InFlight::<FakeBatch>::new();
             lock(&in_flight.state).last_callers = callers;

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flood_of_messages_is_reported_when_the_subscriber_is_dropped() {
+    async fn a_flood_of_messages_is_reported_by_its_subscriber() {
         let reasons = Reasons::record();
         let mut subscriber = subscriber(|_| Some("*1000000000\r\n".to_owned())).await;
 
