@@ -371,8 +371,7 @@ mod tests {
     use super::*;
     use crate::backend::redis::transport::inbound::{Content, InboundStream};
     use crate::backend::redis::transport::redacted::Redacted;
-    use crate::backend::redis::transport::scripted_server::{ScriptedServer, usual};
-    use crate::config::Settings;
+    use crate::backend::redis::transport::scripted_server::{ScriptedServer, patient, usual};
 
     const SCRIPTS: [&str; 2] = ["return 1", "return 2"];
 
@@ -421,7 +420,7 @@ mod tests {
     #[tokio::test]
     async fn scripts_are_loaded_and_all_optional_commands_are_sent_again() {
         let server = server_with("SCRIPT LOAD return 2", Some("+second\r\n")).await;
-        let target = server.target(&Settings::default());
+        let target = server.target(&patient());
 
         for connections in 1..=2 {
             let connected = connect(&target).await.map(|new| new.scripts);
@@ -443,7 +442,7 @@ mod tests {
         })
         .await;
 
-        let failure = refused(&server.target(&Settings::default())).await;
+        let failure = refused(&server.target(&patient())).await;
 
         let words = "DENIED go away, and closed the connection";
         assert!(failure.reason.contains(words), "{}", failure.reason);
@@ -453,7 +452,7 @@ mod tests {
     #[tokio::test]
     async fn setinfo_is_missing_if_a_connection_without_it_has_a_reply() {
         let server = server_with("CLIENT SETINFO LIB-NAME", None).await;
-        let target = server.target(&Settings::default());
+        let target = server.target(&patient());
 
         assert!(connect(&target).await.is_ok() && connect(&target).await.is_ok());
 
@@ -464,7 +463,7 @@ mod tests {
     async fn a_server_that_is_loading_does_not_lack_setname() {
         for (reply, tries) in [("-LOADING Redis is loading\r\n", 2), ("-ERR unknown command\r\n", 1)] {
             let server = server_with("CLIENT SETNAME", Some(reply)).await;
-            let target = server.target(&Settings::default());
+            let target = server.target(&patient());
 
             assert!(connect(&target).await.is_ok() && connect(&target).await.is_ok(), "{reply}");
 
@@ -482,7 +481,7 @@ mod tests {
                 if is_setname && closes.get(place) == Some(&true) { None } else { usual(command) }
             })
             .await;
-            let target = server.target(&Settings::default());
+            let target = server.target(&patient());
             for connection in 0..3 {
                 assert!(connect(&target).await.is_ok(), "{closes:?}: connection {connection}");
             }
@@ -497,7 +496,7 @@ mod tests {
     #[tokio::test]
     async fn connections_for_acks_are_no_evidence_about_setname() {
         let server = server_with("CLIENT SETNAME", None).await;
-        let mut settings = Settings::default();
+        let mut settings = patient();
         settings.rules.replica_acks = 1;
         let target = server.target(&settings);
 
@@ -511,7 +510,7 @@ mod tests {
 
     #[tokio::test]
     async fn replica_acks_need_a_connection_and_wait() {
-        let mut settings = Settings::default();
+        let mut settings = patient();
         let server = ScriptedServer::start(usual).await;
         let none = server.target(&settings).connect_for_acks(EXPIRED).await;
         assert!(none.is_ok_and(|connection| connection.is_none()) && server.count("") == 0);
@@ -540,7 +539,7 @@ mod tests {
             ("SCRIPT", "SCRIPT LOAD"),
         ] {
             let server = server_with(words, None).await;
-            let target = server.target(&Settings::default());
+            let target = server.target(&patient());
             target.fallbacks.lacks_client_setname.store(words == "SCRIPT", Ordering::Relaxed);
 
             let failure = target.connect(&SCRIPTS, &Arc::default(), EXPIRED).await.err();
@@ -561,7 +560,7 @@ mod tests {
             ("-NOAUTH Authentication required.\r\n", FailureKind::Lasting, "NOAUTH"),
         ] {
             let server = server_with("EVAL", Some(reply)).await;
-            let target = server.target(&Settings::default());
+            let target = server.target(&patient());
             target.fallbacks.lacks_script_load.store(true, Ordering::Relaxed);
 
             let failure = refused(&target).await;
@@ -571,7 +570,7 @@ mod tests {
         }
         for reply in [":1\r\n", "-BUSY a script runs\r\n"] {
             let server = server_with("EVAL", Some(reply)).await;
-            let target = server.target(&Settings::default());
+            let target = server.target(&patient());
             target.fallbacks.lacks_script_load.store(true, Ordering::Relaxed);
 
             assert!(connect(&target).await.is_ok_and(|new| new.scripts.is_none()), "{reply}");
@@ -587,7 +586,7 @@ mod tests {
         })
         .await;
 
-        let failure = refused(&server.target(&Settings::default())).await;
+        let failure = refused(&server.target(&patient())).await;
 
         assert_eq!(failure.kind, FailureKind::Lasting);
         assert!(failure.reason.contains("is a sentinel: write `redis+sentinel://"), "{}", failure.reason);
@@ -599,7 +598,7 @@ mod tests {
             [(true, "closed the connection on `EVAL`"), (false, "if it speaks TLS on this port")]
         {
             let server = ScriptedServer::start(|_| None).await;
-            let target = server.target(&Settings::default());
+            let target = server.target(&patient());
             let fallbacks = &target.fallbacks;
             for lacks in [
                 &fallbacks.lacks_client_setinfo,
@@ -619,7 +618,7 @@ mod tests {
     #[tokio::test]
     async fn a_late_reply_to_eval_is_no_close() {
         let server = server_with("EVAL", Some("")).await;
-        let mut settings = Settings::default();
+        let mut settings = patient();
         settings.rules.response_timeout = std::time::Duration::from_millis(20);
         let target = server.target(&settings);
         target.fallbacks.lacks_script_load.store(true, Ordering::Relaxed);
@@ -637,7 +636,7 @@ mod tests {
         ] {
             let server = server_with("SCRIPT LOAD return 2", Some(reply)).await;
 
-            let failure = refused(&server.target(&Settings::default())).await;
+            let failure = refused(&server.target(&patient())).await;
 
             assert!(failure.reason.contains(words), "{}", failure.reason);
         }
@@ -645,7 +644,7 @@ mod tests {
 
     #[tokio::test]
     async fn evalsha_is_lacking_once_that_is_noted() {
-        let target = ScriptedServer::start(usual).await.target(&Settings::default());
+        let target = ScriptedServer::start(usual).await.target(&patient());
         assert!(!target.lacks_evalsha());
 
         target.note_lacking_evalsha(&Value::Nil);
@@ -655,7 +654,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_refusal_is_reported_with_its_text() {
-        let target = ScriptedServer::start(usual).await.target(&Settings::default());
+        let target = ScriptedServer::start(usual).await.target(&patient());
 
         let refusal = redis::parse_redis_value(b"-ERR unknown command 'EVALSHA'\r\n").expect("it is RESP");
 

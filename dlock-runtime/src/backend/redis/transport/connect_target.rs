@@ -288,7 +288,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::backend::redis::transport::scripted_server::{ScriptedServer, usual};
+    use crate::backend::redis::transport::scripted_server::{ScriptedServer, patient, usual};
 
     #[test]
     fn the_probe_key_is_in_the_namespace() {
@@ -312,7 +312,7 @@ mod tests {
             _ => usual(command),
         })
         .await;
-        let target = server.target(&Settings::default());
+        let target = server.target(&patient());
         let mut commands = Pipeline::new();
         commands.cmd("INFO").cmd("PING");
 
@@ -335,10 +335,8 @@ mod tests {
             usual(command)
         })
         .await;
-        let mut settings = Settings::default();
-        settings.rules.response_timeout = Duration::from_secs(20);
 
-        let reply = server.target(&settings).query(&redis::cmd("INFO")).await;
+        let reply = server.target(&patient()).query(&redis::cmd("INFO")).await;
 
         assert!(reply.is_ok(), "{reply:?}");
     }
@@ -372,7 +370,7 @@ mod tests {
                 }
             })
             .await;
-            let target = server.target(&Settings::default());
+            let target = server.target(&patient());
             target.has_replied.store(has_replied, Ordering::Relaxed);
 
             let found = target.query(&redis::cmd("PING")).await.map(drop).map_err(|failure| failure.reason);
@@ -394,7 +392,7 @@ mod tests {
             })
             .await;
 
-            let opened = server.target(&Settings::default()).open_for_tracking().await;
+            let opened = server.target(&patient()).open_for_tracking().await;
 
             assert_eq!(opened.is_ok(), works, "{reply}");
             assert_eq!(server.count("HELLO 3"), 1);

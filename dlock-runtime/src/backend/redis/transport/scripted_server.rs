@@ -1,6 +1,7 @@
 //! A server for tests: a function of the test chooses its replies.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, Value};
@@ -120,4 +121,11 @@ pub(super) fn usual(command: &str) -> Option<String> {
         _ => "+OK\r\n",
     };
     Some(reply.to_owned())
+}
+
+/// Returns settings whose timeouts do not end on a busy machine.
+pub(super) fn patient() -> Settings {
+    let mut settings = Settings { connect_timeout: Duration::from_secs(20), ..Settings::default() };
+    settings.rules.response_timeout = Duration::from_secs(20);
+    settings
 }

@@ -105,7 +105,7 @@ mod tests {
     use crate::backend::redis::simulation::disconnects::Reasons;
     use crate::backend::redis::transport::inbound::InboundStream;
     use crate::backend::redis::transport::redacted::Redacted;
-    use crate::backend::redis::transport::scripted_server::{ScriptedServer, serve, usual};
+    use crate::backend::redis::transport::scripted_server::{ScriptedServer, patient, serve, usual};
     use crate::config::Settings;
 
     /// Returns a subscriber of a server that replies as `reply` does.
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(received.map(|message| message.get_channel_name().to_owned()).as_deref(), Some("order"));
         assert_eq!(begun.elapsed().as_secs(), 2 * 55);
         assert!(subscriber.next(&mut keepalive).await.is_none());
-        assert_eq!(begun.elapsed(), 3 * std::time::Duration::from_secs(55) + PONG_TIMEOUT);
+        assert_eq!(begun.elapsed().as_secs(), 3 * 55 + PONG_TIMEOUT.as_secs());
     }
 
     #[tokio::test]
@@ -168,7 +168,7 @@ mod tests {
                 if command.starts_with("SUBSCRIBE") { reply.map(str::to_owned) } else { usual(command) }
             })
             .await;
-            let target = server.target(&Settings::default());
+            let target = server.target(&patient());
 
             let tried = target.try_subscribe(&["a".to_owned(), "b".to_owned()]).await;
             let subscribed = target.subscribe("a").await;
@@ -205,7 +205,7 @@ mod tests {
         })
         .await;
 
-        let subscriber = server.target(&Settings::default()).subscribe("order").await;
+        let subscriber = server.target(&patient()).subscribe("order").await;
 
         let mut subscriber = subscriber.expect("it is confirmed");
         assert!(subscriber.refused.is_none());
