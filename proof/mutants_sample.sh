@@ -7,7 +7,7 @@
 #   bash proof/mutants_sample.sh --list       prints the sample
 #   bash proof/mutants_sample.sh --report     prints the results so far
 #
-# DLOCK_MUTANTS_SEED selects another sample (default 20261128), and DLOCK_MUTANTS_COUNT a larger one
+# DLOCK_MUTANTS_SEED selects another sample (default 20261129), and DLOCK_MUTANTS_COUNT a larger one
 # (default 60, of which about 40 build). The sample has the mutants with the lowest SHA-256 of seed
 # and name, so it is reproducible. The unit tests of the package run first, then the suites that
 # cover the file. Most mutants are built together (`proof/mutants/switch.py`), the others one by
@@ -17,7 +17,7 @@ set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
 
-seed=${DLOCK_MUTANTS_SEED:-20261128}
+seed=${DLOCK_MUTANTS_SEED:-20261129}
 count=${DLOCK_MUTANTS_COUNT:-60}
 work=${DLOCK_MUTANTS_OUT:-$PWD/target/mutants}
 results=${DLOCK_MUTANTS_RESULTS:-$PWD/proof/mutants/sample_$seed.tsv}
@@ -92,7 +92,7 @@ copy_sources() {
 # limits apply to tests only.
 passes_without_mutant() {
     local verdict
-    (cd "$tree" && cargo test -q --no-run -p dlock-tests) && verdict=$(run 600 -p dlock-runtime --lib -- --skip exhaustive)
+    (cd "$tree" && cargo test -q --no-run -p dlock-tests) && verdict=$(run 600 -p dlock-runtime --lib --all-features -- --skip exhaustive)
     [ "${verdict:-unviable}" = missed ] || {
         echo "without a mutant, the sources do not build or a unit test fails: ${verdict:-unviable} $(failed_tests)" >&2
         return 1
@@ -128,7 +128,7 @@ judge() {
     package=$(field package <<<"$1")
     case $package in
         dlock-macros) verdict=$(run 300 -p dlock-macros) ;;
-        *) verdict=$(run 300 -p "$package" --lib -- --skip exhaustive) ;;
+        *) verdict=$(run 300 -p "$package" --lib --all-features -- --skip exhaustive) ;;
     esac
     if [ "$verdict" = missed ]; then
         judge=suites
@@ -159,7 +159,13 @@ suites() {
         */clock.rs) all+=(testing) ;;
         */manager.rs | */lib.rs | */global.rs) all+=(testing leader jobs idempotent) ;;
         */config/* | */key/* | */builder.rs | */credentials.rs) all+=(connectivity bad_input secrets) ;;
+        */backend/memory.rs | */backend/store_call.rs) all+=(testing idempotent jobs) ;;
         */backend/redis/*) all+=(connectivity bad_input tracking acks round_trips) ;;
+    esac
+    case $1 in
+        */probe/* | */probe.rs) all+=(doctor) ;;
+        */topology/*/*) ;;
+        */topology/*) all+=(cluster sentinel quorum) ;;
     esac
     for suite in cluster sentinel quorum redisson; do
         case $1 in */$suite/* | */$suite.rs) all+=("$suite") ;; esac
