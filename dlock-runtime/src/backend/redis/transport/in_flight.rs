@@ -307,6 +307,7 @@ mod tests {
 
     use futures_util::FutureExt;
     use tokio::runtime::{Builder, Handle};
+    use tokio::sync::oneshot;
 
     use super::*;
     use crate::backend::redis::transport::fake_batch::{Completions, FakeBatch};
@@ -449,14 +450,8 @@ mod tests {
         assert!((&mut watch).now_or_never().is_none());
         assert_eq!(checks.load(Ordering::SeqCst), 0, "the own thread writes");
 
-        let returned = Arc::clone(&runtimes);
-        let continues = std::thread::spawn(move || {
-            callers.block_on(async {
-                while !returned.uses_callers() {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            });
-        });
+        let (end, ended) = oneshot::channel::<()>();
+        let continues = std::thread::spawn(move || callers.block_on(ended));
         let checked = async {
             while checks.load(Ordering::SeqCst) == 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -470,7 +465,8 @@ mod tests {
         };
 
         assert!(tokio::time::timeout(LONG / 2, checked).await.is_ok(), "it waits for a late reply");
-        continues.join().expect("it only waits");
+        drop(end);
+        assert!(continues.join().expect("it only waits").is_err(), "nothing was sent");
     }
 
     #[test]
