@@ -1,18 +1,20 @@
 //! The terms of leaders over memory, with paused time, and over a quorum.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::{CurrentLeader, Error, FencingToken, LeaderWatch, LockManager, Term};
 use dlock_tests::{Proxy, QuorumFleet, RedisServer, within};
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::LONG;
 
 /// The lease of the leaders that [`lead`] starts.
 const LEASE: Duration = Duration::from_secs(5);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Two managers of one store in memory.
 async fn two_managers(store: &str) -> (LockManager, LockManager) {
@@ -379,4 +381,133 @@ async fn a_watch_waits_300_ms_for_a_term_to_begin() {
     let waited = begun.elapsed();
     assert_eq!((leader.manager.as_str(), leader.term), (&*manager.id(), None));
     assert!(waited >= Duration::from_millis(300) && waited < Duration::from_millis(350), "{waited:?}");
+}
+
+/// A report that is not due would be wrong, or would name no term.
+#[tokio::test(start_paused = true)]
+async fn a_watch_reports_nothing_while_the_term_stays() {
+    let (a, b) = two_managers("stays").await;
+    let mut watch = b.leader("indexer").watch();
+    let begun = Instant::now();
+    assert_eq!(report(&mut watch).await, None, "no process leads");
+    assert!(timeout(60 * SECOND, watch.next()).await.is_err(), "no process leads yet");
+
+    let mut terms = lead(&a, "indexer");
+    let first = next(&mut terms).await;
+    assert_reports(&mut watch, &a, first).await;
+
+    assert!(timeout(60 * SECOND, watch.next()).await.is_err(), "the leader and its term are the same");
+    assert!(begun.elapsed() <= 121 * SECOND, "a report follows a check: {:?}", begun.elapsed());
+}
+
+/// Until a leader has its number, the server knows that of its predecessor.
+#[tokio::test(start_paused = true)]
+async fn a_watch_does_not_take_the_number_of_another_leader() {
+    let (a, b) = two_managers("predecessor").await;
+    let mut watch = b.leader("indexer").watch();
+    let first = next(&mut lead(&a, "indexer")).await;
+    assert_reports(&mut watch, &a, first).await;
+
+    a.shutdown(Duration::ZERO).await;
+    let guard = b.lock("leader:indexer").acquire().await.expect("it is free");
+
+    let leader = report(&mut watch).await.expect("one holds the lock");
+    assert_eq!((leader.manager, leader.term), (b.id(), None));
+    let number = guard.fencing_token().await.expect("it is held").get();
+    assert!(number > first, "{number} after {first}");
+    assert_reports(&mut watch, &b, number).await;
+}
+
+/// The wait of 300 ms is for a leader that has not begun its term.
+#[tokio::test(start_paused = true)]
+async fn a_watch_reports_a_known_term_at_once() {
+    let (a, b) = two_managers("at-once").await;
+    let first = next(&mut lead(&a, "indexer")).await;
+    let begun = Instant::now();
+
+    assert_reports(&mut b.leader("indexer").watch(), &a, first).await;
+
+    assert!(begun.elapsed() < Duration::from_millis(10), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resignation_of_the_body_does_not_return() {
+    let manager = LockManager::connect("memory://").await.expect("no server is needed");
+    let (terms, returns) = (AtomicU64::new(0), AtomicU64::new(0));
+    let body = async |term: Term| {
+        terms.fetch_add(1, Ordering::Relaxed);
+        term.resign().await;
+        returns.fetch_add(1, Ordering::Relaxed);
+    };
+
+    let led = timeout(SECOND, manager.leader("indexer").lead(body)).await;
+
+    assert!(led.is_err(), "it leads until the shutdown");
+    assert!(terms.into_inner() > 1, "each term ends");
+    assert_eq!(returns.into_inner(), 0);
+}
+
+/// The backoff of 100 ms doubles only while terms are shorter than a lease.
+#[tokio::test(start_paused = true)]
+async fn a_term_longer_than_a_lease_ends_the_backoff() {
+    let manager = LockManager::connect("memory://").await.expect("no server is needed");
+    let terms = RefCell::new(Vec::new());
+    let body = async |_: Term| {
+        let (count, began) = (terms.borrow().len(), Instant::now());
+        sleep(if count < 4 { Duration::ZERO } else { LEASE + SECOND }).await;
+        terms.borrow_mut().push((began, Instant::now()));
+    };
+
+    let led = timeout(60 * SECOND, manager.leader("indexer").lease(LEASE).lead(body)).await;
+
+    assert!(led.is_err(), "it leads until the shutdown");
+    let terms = terms.into_inner();
+    let pauses: Vec<_> = terms.windows(2).map(|terms| (terms[1].0 - terms[0].1).as_millis() / 100).collect();
+    assert_eq!(pauses[..6], [1, 2, 4, 8, 1, 1], "tenths of a second");
+}
+
+/// Only after a resignation, a process lets others lead for a lease.
+#[tokio::test(start_paused = true)]
+async fn a_process_whose_body_returned_contends_after_the_backoff() {
+    let (a, b) = two_managers("returns").await;
+    let (send, mut terms_of_a) = mpsc::unbounded_channel();
+    let (of_a, returns) = (a.clone(), Arc::new(Notify::new()));
+    let may_return = Arc::clone(&returns);
+    tokio::spawn(async move {
+        let body = async |term: Term| {
+            let _ = send.send(term.number().get());
+            may_return.notified().await;
+        };
+        of_a.leader("indexer").lease(LEASE).lead(body).await
+    });
+    next(&mut terms_of_a).await;
+    let mut terms_of_b = lead(&b, "indexer");
+    until_a_candidate_waits(&a).await;
+
+    let returned = Instant::now();
+    returns.notify_one();
+    next(&mut terms_of_b).await;
+    sleep(SECOND).await;
+    b.shutdown(Duration::ZERO).await;
+    next(&mut terms_of_a).await;
+
+    assert!(returned.elapsed() < 2 * SECOND, "{:?}", returned.elapsed());
+}
+
+/// A candidate that entered the queue again would be behind a younger one. The times are such that
+/// this is seen for waits of 24 s, 25 min, and about one hour.
+#[tokio::test(start_paused = true)]
+async fn candidates_lead_in_the_order_in_which_they_came() {
+    let (a, b) = two_managers("in-order").await;
+    let c = LockManager::connect("memory://in-order").await.expect("no server is needed");
+    next(&mut lead(&a, "indexer")).await;
+    let mut terms_of_b = lead(&b, "indexer");
+    sleep(1_211 * SECOND).await;
+    let mut terms_of_c = lead(&c, "indexer");
+    sleep((3_630 - 1_211) * SECOND).await;
+
+    a.leader("indexer").resign().await.expect("a valid name");
+
+    next(&mut terms_of_b).await;
+    assert!(terms_of_c.try_recv().is_err(), "it came later");
 }

@@ -164,10 +164,11 @@ impl Drop for LocalTerm {
 mod tests {
     use futures_util::FutureExt;
 
-    use crate::LockManager;
+    use super::*;
+    use crate::{LockGuard, LockManager};
 
-    #[test]
-    fn a_forked_process_does_not_end_the_term_of_its_parent() {
+    /// Acquires a lock in memory, and begins a term on it.
+    fn leading() -> (LocalTerm, LockGuard) {
         let connecting = LockManager::connect("memory://").now_or_never();
         let locks = connecting.expect("it does not wait").expect("it needs no server");
         let acquiring = locks.lock("indexer").acquire().now_or_never();
@@ -175,11 +176,46 @@ mod tests {
         let hold = guard.held().expect("there is a hold");
         let number = guard.fencing_token().now_or_never().expect("it does not wait").expect("it is held");
         let election = locks.elections().of(guard.key());
-        let leading = election.lead(guard.key(), hold.acquired(), number);
+        (election.lead(guard.key(), hold.acquired(), number), guard)
+    }
+
+    #[test]
+    fn a_forked_process_does_not_end_the_term_of_its_parent() {
+        let (leading, _guard) = leading();
+        let election = Arc::clone(&leading.election);
 
         leading.fork.simulate_fork();
         drop(leading);
 
         assert!(election.term.borrow().is_some());
+    }
+
+    #[test]
+    fn a_term_lasts_until_it_is_dropped() {
+        let (leading, guard) = leading();
+        let election = Arc::clone(&leading.election);
+        let engine = &guard.held().expect("there is a hold").engine;
+        let mut resigning = Box::pin(election.resign());
+        assert!(election.is_leading(engine));
+        assert!(resigning.as_mut().now_or_never().is_none(), "it waits for the end of the term");
+        assert!(leading.resigned().now_or_never().is_some());
+
+        drop(leading);
+
+        assert!(!election.is_leading(engine) && election.term.borrow().is_none());
+        assert!(resigning.now_or_never().is_some());
+    }
+
+    #[test]
+    fn an_election_is_kept_while_it_is_used() {
+        let elections = Elections::default();
+        let of = |name| elections.of(&LockKey::named("leader", name, "").expect("a valid name"));
+        let used = of("used");
+        drop(of("unused"));
+
+        let _another = of("another");
+
+        assert!(Arc::ptr_eq(&used, &of("used")), "its term would not be found");
+        assert_eq!(lock(&elections.named).len(), 2, "unused ones are removed");
     }
 }
