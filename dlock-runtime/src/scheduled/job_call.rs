@@ -439,3 +439,122 @@ const MOST_MISSED: u64 = 100_000;
 
 /// The longest stored text of an error, in bytes.
 const LONGEST_ERROR: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::LockManager;
+    use crate::protocol::job::begin::{CrashedRun, Overlap};
+    use crate::scheduled::schedule::FailedRun;
+
+    const MINUTE: u64 = 60_000;
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    fn call_of(schedule: &Schedule) -> JobCall {
+        let connecting = LockManager::connect("memory://").now_or_never();
+        let manager = connecting.expect("it does not wait").expect("it needs no server");
+        JobCall::new(&JobStore::new(&manager, "report"), schedule).expect("a valid schedule")
+    }
+
+    fn every(period: Duration) -> Schedule {
+        Schedule::every(period).expect("a valid period")
+    }
+
+    /// A call belongs to a tick from 10 s before it to 10 s before the next one.
+    #[test]
+    fn a_call_belongs_to_one_tick() {
+        let call = call_of(&every(Duration::from_millis(MINUTE)));
+        let tick_at = |now, caught_up| call.tick_at(now, caught_up).expect("a valid schedule");
+        let tick = |minute: u64, previous| {
+            let window = ((minute * MINUTE).saturating_sub(10_000), (minute + 1) * MINUTE - 10_000);
+            Some(BeginKind::Tick { slot: minute * MINUTE, window, previous })
+        };
+
+        assert_eq!(tick_at(11 * MINUTE - 10_001, None), tick(10, None));
+        assert_eq!(tick_at(11 * MINUTE - 10_000, None), tick(11, None));
+        assert_eq!(tick_at(11 * MINUTE, None), tick(11, None));
+        assert_eq!(tick_at(0, Some(0)), tick(0, None), "the first tick has none before it");
+        // Missed slots from the second argument on run first.
+        assert_eq!(tick_at(11 * MINUTE, Some(0)), tick(11, Some(10 * MINUTE)));
+        assert_eq!(tick_at(11 * MINUTE, Some(10 * MINUTE)), tick(11, Some(10 * MINUTE)));
+        assert_eq!(tick_at(11 * MINUTE, Some(10 * MINUTE + 1)), tick(11, None));
+    }
+
+    #[test]
+    fn a_record_lives_for_three_periods_and_at_least_a_week() {
+        let slot = 1_795_651_200_000; // 2026-11-26 00:00 UTC
+        let monthly = Schedule::cron("0 0 1 * *").expect("valid");
+        for (schedule, days) in [
+            (every(Duration::from_secs(1)), 7),
+            (every(2 * DAY), 7),
+            (every(3 * DAY), 9),
+            (monthly.clone(), 90),
+            (monthly.min_hold(100 * DAY), 100),
+        ] {
+            let call = call_of(&schedule);
+            for kind in [BeginKind::Missed { slot }, BeginKind::Tick { slot, window: (0, 0), previous: None }]
+            {
+                assert_eq!(Duration::from_millis(call.ttl_of(kind)), days * DAY, "{schedule:?}");
+            }
+        }
+        assert_eq!(call_of(&every(3 * DAY)).ttl_of(BeginKind::Requested), millis(9 * DAY));
+    }
+
+    #[test]
+    fn a_request_has_the_options_of_the_schedule() {
+        let schedule = every(DAY)
+            .lease(Duration::from_secs(5))
+            .min_hold(Duration::from_secs(7))
+            .overlap(Overlap::QueueOne)
+            .on_crash(CrashedRun::Skip)
+            .on_error(FailedRun::Retry(3));
+        let call = call_of(&schedule);
+        let owner = call.store.manager.engine().tokens.next();
+
+        let expected = BeginRequest {
+            kind: BeginKind::Requested,
+            owner,
+            node: call.store.manager.id(),
+            spec: "every 86400000 ms".to_owned(),
+            lease: 5_000,
+            overlap: Overlap::QueueOne,
+            crashed: CrashedRun::Skip,
+            retries: 3,
+            min_hold: 7_000,
+        };
+        assert_eq!(call.request(BeginKind::Requested, owner), expected);
+        assert_eq!(call.lease(), Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_run_ends_as_its_lease_was_lost() {
+        let key = LockKey::new("job").expect("a valid key");
+        let ended = |cause| {
+            let loss = Error::Lost { key: key.clone(), held: Duration::ZERO, cause, completed: false };
+            result_text(result_of_loss(&loss))
+        };
+
+        assert_eq!(ended(LossCause::Cancelled), "cancelled");
+        assert_eq!([LossCause::Expired, LossCause::NotOwner].map(ended), ["lost"; 2]);
+        assert_eq!([LossCause::MaxHold, LossCause::Shutdown].map(ended), ["failed"; 2]);
+        assert_eq!([RunResult::Succeeded, RunResult::Unstarted].map(result_text), ["succeeded", "unstarted"]);
+    }
+
+    #[test]
+    fn each_reason_to_skip_has_a_text() {
+        let lease_left = 1;
+        for (reason, text) in [
+            (SkipReason::Paused, "paused"),
+            (SkipReason::Running { lease_left }, "running"),
+            (SkipReason::Done, "done"),
+            (SkipReason::Late { slot: 1 }, "late"),
+            (SkipReason::Overlap { lease_left }, "overlap"),
+            (SkipReason::NotRequested, "not requested"),
+            (SkipReason::Ahead, "ahead"),
+        ] {
+            assert_eq!(reason_text(reason), text);
+        }
+    }
+}

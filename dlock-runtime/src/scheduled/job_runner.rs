@@ -337,3 +337,92 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// The pause after a failure, in milliseconds.
 const RETRY_MILLIS: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::LockManager;
+    use crate::scheduled::job_store::JobStore;
+    use crate::scheduled::schedule::Schedule;
+
+    const MINUTE: u64 = 60_000;
+
+    /// Returns the runner of `schedule`, at the server's time `now`.
+    fn runner_at(schedule: &Schedule, now: u64) -> JobRunner {
+        let connecting = LockManager::connect("memory://").now_or_never();
+        let manager = connecting.expect("it does not wait").expect("it needs no server");
+        manager.server_clock().learn(manager.engine(), now);
+        let call = JobCall::new(&JobStore::new(&manager, "report"), schedule).expect("a valid schedule");
+        JobRunner::new(call, Box::new(|_, _| Box::pin(async { Ok(()) })))
+    }
+
+    fn minutely() -> Schedule {
+        Schedule::every(Duration::from_millis(MINUTE)).expect("a valid period")
+    }
+
+    /// A tick may be asked for up to 10 s early, by the server's clock.
+    #[tokio::test(start_paused = true)]
+    async fn ticks_are_counted_from_now_after_the_clock_stepped_back() {
+        let last = 11 * MINUTE;
+        for (now, expected) in [
+            (last - MINUTE, last - MINUTE),
+            (last - 10_001, last - 10_001),
+            (last - 10_000, last),
+            (last, last),
+            (last + 5_000, last),
+            (last + 10 * MINUTE, last),
+        ] {
+            assert_eq!(runner_at(&minutely(), now).not_ahead(last), expected, "at {now}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ticks_that_passed_in_a_freeze_are_one() {
+        for (now, last) in [(11 * MINUTE, 11), (12 * MINUTE - 1, 11), (1_000 * MINUTE, 1_000)] {
+            assert_eq!(runner_at(&minutely(), now).last_tick_before_now(), last * MINUTE, "at {now}");
+        }
+    }
+
+    /// The replicas of a fleet agree on the delay, also while a new version is deployed.
+    #[test]
+    fn the_delay_of_a_tick_is_the_same_in_all_versions() {
+        let spread = minutely().spread(Duration::from_secs(10));
+        let runner = runner_at(&spread, 0);
+        let delays = |longest| {
+            [1, 2, 3].map(|minute| runner.delay_of(minute * MINUTE, Duration::from_millis(longest)))
+        };
+
+        assert_eq!(delays(30_000), [9_761, 8_670, 2_879]);
+        assert_eq!(delays(5_000), [4_761, 3_670, 2_879], "it is at most as long as the second argument");
+        assert_eq!(delays(0), [0; 3]);
+        assert_eq!(runner.next_tick(MINUTE), Some((2 * MINUTE, 2 * MINUTE + delays(10_000)[1])));
+        let no_spread = runner_at(&minutely(), 0);
+        assert_eq!(no_spread.next_tick(MINUTE), Some((2 * MINUTE, 2 * MINUTE)));
+    }
+
+    #[test]
+    fn a_tick_is_delayed_by_less_than_half_of_its_period() {
+        let hourly = Schedule::cron("0 * * * *").expect("valid").spread(Duration::from_secs(24 * 3_600));
+        let runner = runner_at(&hourly, 0);
+        let delays = (0..100).map(|hour| {
+            let (tick, at) = runner.next_tick(hour * 60 * MINUTE).expect("a next tick");
+            assert_eq!(tick, (hour + 1) * 60 * MINUTE);
+            at - tick
+        });
+
+        let longest = delays.max().expect("there are delays");
+
+        assert!((25 * MINUTE..30 * MINUTE).contains(&longest), "{longest}");
+    }
+
+    #[test]
+    fn a_panic_is_the_text_of_a_failure() {
+        let texts: [(Box<dyn std::any::Any + Send>, &str); 3] =
+            [(Box::new("a"), "a"), (Box::new("b".to_owned()), "b"), (Box::new(7), "no message")];
+        for (panic, text) in texts {
+            assert_eq!(panic_text(&*panic), format!("the body panicked: {text}"));
+        }
+    }
+}

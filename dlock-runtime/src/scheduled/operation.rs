@@ -323,3 +323,207 @@ pub(super) fn unstarted(owner: Token) -> JobRequest {
     let end = FinishRequest { owner, result: RunResult::Unstarted, error: String::new(), missed: None };
     JobRequest::Finish(end)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::job::job_record::{ActiveRun, JobCounters, PastRun, SlotState};
+    use crate::token::TokenSource;
+
+    fn operation(request: JobRequest) -> JobOperation {
+        JobOperation { request, ttl: 1_000 }
+    }
+
+    fn finish(result: RunResult) -> JobRequest {
+        let owner = TokenSource::of_process(1).next();
+        JobRequest::Finish(FinishRequest { owner, result, error: String::new(), missed: None })
+    }
+
+    /// Sends a request about a record in memory at `now`, and returns the answer.
+    fn apply(slot: &mut StoreSlot, request: JobRequest, now: u64) -> JobAnswer {
+        let reply = decode(&operation(request).apply(slot, now)).expect("a reply");
+        assert_eq!(reply.now, now);
+        reply.answer
+    }
+
+    /// Returns a record in which every field has a value.
+    fn full_record() -> JobRecord {
+        let tokens = TokenSource::of_process(1);
+        let past = |slot, is_requested, result| PastRun {
+            slot,
+            is_requested,
+            started: slot + 1,
+            finished: slot + 2,
+            result,
+            node: "n".to_owned(),
+            error: "a|b".to_owned(),
+        };
+        JobRecord {
+            known: Some(1),
+            slot: 5_000,
+            attempt: 3,
+            state: SlotState::Running,
+            began: Some(5_001),
+            skipped: 4_000,
+            counted: 3_000,
+            run: Some(ActiveRun {
+                owner: tokens.next(),
+                slot: 5_000,
+                is_requested: true,
+                started: 5_001,
+                lease_end: 8_000,
+                is_cancelled: true,
+                node: "n".to_owned(),
+            }),
+            fence: 7,
+            ended: Some(tokens.next()),
+            waiting: Some(6_000),
+            request: Some(5_500),
+            is_paused: true,
+            counters: JobCounters { runs: 1, failures: 2, skips: 3, missed: 4 },
+            spec: "every 1000 ms".to_owned(),
+            succeeded: Some((2_001, 2_000)),
+            history: [
+                past(4_000, true, RunResult::Lost),
+                past(3_000, false, RunResult::Cancelled),
+                past(2_000, false, RunResult::Succeeded),
+                past(1_000, false, RunResult::Failed),
+                past(500, false, RunResult::Unstarted),
+            ]
+            .into(),
+        }
+    }
+
+    #[test]
+    fn replies_are_read_as_they_were_written() {
+        let (lease_left, slot) = (7, 8);
+        let grant = RunGrant { slot, attempt: 2, counted: 5, fence: 6 };
+        let begun = [
+            BeginReply::Run(grant),
+            BeginReply::Wait { lease_left },
+            BeginReply::Missed { since: 9 },
+            BeginReply::OtherTick,
+            BeginReply::Skip(SkipReason::Paused),
+            BeginReply::Skip(SkipReason::Running { lease_left }),
+            BeginReply::Skip(SkipReason::Done),
+            BeginReply::Skip(SkipReason::Late { slot }),
+            BeginReply::Skip(SkipReason::Overlap { lease_left }),
+            BeginReply::Skip(SkipReason::NotRequested),
+            BeginReply::Skip(SkipReason::Ahead),
+        ];
+        let befores = [
+            RecordBefore::default(),
+            RecordBefore { spec: "every 1000 ms".to_owned(), slot: 3, is_requested: true },
+        ];
+        let begun = begun
+            .into_iter()
+            .flat_map(|reply| befores.clone().map(|before| JobAnswer::Begin { reply, before }));
+        let owners = [OwnerReply::Owner, OwnerReply::Cancelled, OwnerReply::NotOwner];
+        let states = [
+            SlotState::None,
+            SlotState::Running,
+            SlotState::Done,
+            SlotState::Failed,
+            SlotState::Lost,
+            SlotState::Unstarted,
+        ];
+        let records = states.map(|state| Some(Box::new(JobRecord { state, ..full_record() })));
+        let answers = begun
+            .chain(owners.map(JobAnswer::Owner))
+            .chain(records.map(JobAnswer::Record))
+            .chain([JobAnswer::Record(None)]);
+
+        for answer in answers {
+            let reply = JobReply { now: 42, answer };
+            assert_eq!(decode(&encode(&reply)).as_ref(), Some(&reply));
+        }
+    }
+
+    #[test]
+    fn a_reply_that_no_script_gives_is_not_read() {
+        let reply = |parts: &[&str]| {
+            decode(&ScriptReply::Array(parts.iter().map(|part| ScriptReply::text(part)).collect()))
+        };
+
+        assert!(reply(&["42", "owner"]).is_some());
+        for parts in [
+            &[][..],
+            &["x", "owner"],
+            &["42"],
+            &["42", "guest"],
+            &["42", "skip", "late", "x", "", "", "", "0", ""],
+            &["42", "skip", "other", "", "", "", "", "0", ""],
+            &["42", "walk", "", "", "", "", "", "0", ""],
+            &["42", "other", "", "", "", "", "", "x", ""],
+        ] {
+            assert_eq!(reply(parts), None, "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn a_renewal_is_lost_unless_it_is_the_owners() {
+        let reply = |owner| {
+            lease_reply(&encode(&JobReply { now: 42, answer: JobAnswer::Owner(owner) })).expect("a reply")
+        };
+
+        assert_eq!(reply(OwnerReply::Owner), LeaseReply::Renewed);
+        assert_eq!(reply(OwnerReply::Cancelled), LeaseReply::Lost(LossCause::Cancelled));
+        assert_eq!(reply(OwnerReply::NotOwner), LeaseReply::Lost(LossCause::NotOwner));
+        assert_eq!(lease_reply(&ScriptReply::text("?")), None);
+    }
+
+    #[test]
+    fn an_empty_record_has_no_fields() {
+        assert_eq!(record_fields::of_record(&JobRecord::default()), []);
+        let record = record_fields::of_record(&full_record());
+        let fields: Vec<_> = record.iter().map(|(field, value)| (&**field, &**value)).collect();
+        assert_eq!(record_fields::to_record(&fields), Some(full_record()));
+    }
+
+    /// Replicas that have not written a record cannot acknowledge it.
+    #[test]
+    fn all_requests_but_a_read_need_acknowledgments() {
+        let writes = [
+            finish(RunResult::Succeeded),
+            JobRequest::SetPaused(true),
+            JobRequest::RequestRun,
+            JobRequest::Reset,
+            JobRequest::Register { spec: String::new() },
+        ];
+
+        assert!(writes.into_iter().all(|request| operation(request).needs_acks()));
+        assert!(!operation(JobRequest::Read).needs_acks());
+    }
+
+    #[test]
+    fn only_the_end_of_a_run_that_did_not_start_is_a_cleanup() {
+        assert!(operation(unstarted(TokenSource::of_process(1).next())).is_cleanup());
+        for request in [finish(RunResult::Succeeded), finish(RunResult::Lost), JobRequest::Reset] {
+            assert!(!operation(request).is_cleanup());
+        }
+        assert!(operation(JobRequest::Read).has_large_reply());
+    }
+
+    /// A record lives for its time to live after the last change, and reads do not extend it.
+    #[test]
+    fn a_record_in_memory_ends_after_its_time_to_live() {
+        let mut slot = StoreSlot::default();
+        let is_there = |slot: &mut StoreSlot, now| {
+            matches!(apply(slot, JobRequest::Read, now), JobAnswer::Record(Some(_)))
+        };
+        assert!(!is_there(&mut slot, 5_000), "a read creates none");
+
+        apply(&mut slot, JobRequest::SetPaused(true), 5_000);
+        assert!(is_there(&mut slot, 5_999));
+        assert!(!is_there(&mut slot, 6_000));
+
+        apply(&mut slot, JobRequest::SetPaused(true), 7_000);
+        apply(&mut slot, JobRequest::SetPaused(false), 7_500);
+        assert!(is_there(&mut slot, 8_499) && !is_there(&mut slot, 8_500), "a change extends it");
+
+        apply(&mut slot, JobRequest::SetPaused(true), 9_000);
+        let short = JobOperation { request: JobRequest::SetPaused(false), ttl: 1 };
+        short.apply(&mut slot, 9_500);
+        assert!(is_there(&mut slot, 9_999) && !is_there(&mut slot, 10_000), "no change shortens it");
+    }
+}

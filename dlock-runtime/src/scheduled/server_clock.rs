@@ -60,3 +60,36 @@ impl ServerClock {
 fn local(engine: &Engine) -> u64 {
     engine.now().nanos() / 1_000_000
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::LockManager;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_servers_clock_runs_on_from_its_last_reply() {
+        let manager = LockManager::connect("memory://").await.expect("no server is needed");
+        let (engine, clock) = (manager.engine(), ServerClock::default());
+        tokio::time::sleep(Duration::from_secs(7)).await;
+
+        for now in [5_000_000, 4_000_000, 1] {
+            clock.learn(engine, now);
+            assert_eq!(clock.now(engine), now);
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert_eq!(clock.now(engine), now + 3_000);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_clock_of_the_machine_is_assumed_before_any_reply() {
+        let manager = LockManager::connect("memory://").await.expect("no server is needed");
+        let machine = || tick::to_millis(SystemTime::now()).expect("after 1970");
+
+        let before = machine();
+        let now = ServerClock::default().now(manager.engine());
+
+        assert!((before..=machine()).contains(&now), "{now} after {before}");
+    }
+}
