@@ -92,3 +92,30 @@ async fn a_job_that_calls_itself_is_refused() {
     let text = refused.expect_err("the inner call is refused").to_string();
     assert!(text.contains("`job:same` calls itself") && text.contains("without `#[scheduled]`"), "{text}");
 }
+
+#[tokio::test]
+async fn options_at_their_bounds_are_accepted() {
+    let minute = SECOND * 60;
+    let millisecond = Duration::from_millis(1);
+    let (all, longest) = (CatchUp::all, SECOND * 365 * 86_400);
+    let hourly = || Schedule::cron("0 * * * *").expect("valid");
+    for (accepted, refused, part) in [
+        (every(minute).catch_up(all(1, minute)), every(minute).catch_up(all(0, minute)), "catch_up"),
+        (every(minute).catch_up(all(1_000, minute)), every(minute).catch_up(all(1_001, minute)), "catch_up"),
+        (
+            every(minute).catch_up(all(1, minute)),
+            every(minute).catch_up(all(1, minute - millisecond)),
+            "catch_up",
+        ),
+        (every(minute).min_hold(50 * SECOND), every(minute).min_hold(50 * SECOND + millisecond), "min_hold"),
+        (hourly().min_hold(longest), hourly().min_hold(longest + millisecond), "min_hold"),
+        (every(minute).spread(minute / 2), every(minute).spread(minute / 2 + millisecond), "spread"),
+        (hourly().max_hold(millisecond * 100), hourly().max_hold(millisecond * 99), "max_hold"),
+        (hourly().lease(millisecond * 100), hourly().lease(millisecond * 99), "lease"),
+    ] {
+        run(&in_memory().await, "report", &accepted).await;
+        assert!(refusal(refused).await.contains(part), "{part}: {accepted:?}");
+    }
+    // The window of a cron expression has no period to compare with.
+    run(&in_memory().await, "report", &hourly().catch_up(all(1, millisecond))).await;
+}

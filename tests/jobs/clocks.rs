@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use dlock_runtime::scheduled::Schedule;
+use dlock_runtime::scheduled::{Jobs, Schedule};
 use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::{RedisServer, WallClock, Worker};
@@ -139,4 +139,31 @@ async fn the_servers_clock_decides_about_the_tick() {
     let due = tick.expect("the server").expect("it runs").due();
     let behind = SystemTime::now().duration_since(due).expect("it is in the past");
     assert!(behind > Duration::from_secs(3_590), "{behind:?}");
+}
+
+/// The clock of a replica is an hour ahead, or behind, until the first reply of the server.
+#[tokio::test(start_paused = true)]
+async fn a_runner_with_another_clock_runs_its_ticks_and_requests() {
+    for is_ahead in [true, false] {
+        let locks = TestLocks::new();
+        let replica = &locks.fleet(1)[0];
+        if is_ahead {
+            replica.set_clock_ahead(3_600 * SECOND);
+        } else {
+            replica.set_clock_behind(3_600 * SECOND);
+        }
+        let (job, minutely) = (locks.manager().job("report"), every(60 * SECOND).lease(5 * SECOND));
+        let runner = Jobs::new(replica.manager()).add("report", minutely, |_| async { Ok::<_, Error>(()) });
+        let running = tokio::spawn(runner.run_until(std::future::pending()));
+        tokio::time::sleep(SECOND).await;
+
+        job.run_now().await.expect("a runner has it");
+        tokio::time::sleep(6 * SECOND).await;
+        let runs = job.history(9).await.expect("a store");
+        assert!(runs.iter().any(|run| run.is_requested), "within a lease: {runs:?}");
+        tokio::time::sleep(180 * SECOND).await;
+        let runs = job.history(9).await.expect("a store");
+        assert!((4..=5).contains(&runs.len()), "{runs:?}");
+        running.abort();
+    }
 }

@@ -3,9 +3,13 @@
 use std::process::Command;
 use std::time::Duration;
 
+use dlock_runtime::Error;
+use dlock_runtime::scheduled::{CrashedRun, FailedRun, Jobs, RunOutcome};
+use dlock_runtime::testing::TestLocks;
 use dlock_tests::{Moment, Worker};
 
-use super::redis;
+use super::rules::invalid;
+use super::{SECOND, every, redis, until_next};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_lock-worker");
 const LEASE: Duration = Duration::from_secs(1);
@@ -75,4 +79,46 @@ async fn a_runner_leaves_out_jobs_that_are_off() {
     let (_, second) = after_a_kill("rerun", "other, report").await;
 
     assert!(second.is_none(), "{second:?}");
+}
+
+/// A runner finds at its tick that another replica runs it, with a lease of 60 s that began 9 s
+/// before. It asks again when that lease ends. Its next check is 8 s later.
+#[tokio::test(start_paused = true)]
+async fn a_runner_follows_a_tick_of_another_replica() {
+    let hour = 3_600 * SECOND;
+    let once_more = every(hour).lease(60 * SECOND);
+    let failed_once_more = once_more.clone().on_crash(CrashedRun::Skip).on_error(FailedRun::Retry(1));
+    for (schedule, is_crash, outcome) in
+        [(once_more, true, RunOutcome::Lost), (failed_once_more, false, RunOutcome::Failed)]
+    {
+        let locks = TestLocks::new();
+        let fleet = locks.fleet(2);
+        until_next(hour).await;
+        tokio::time::sleep(hour - 9 * SECOND).await;
+        let (job, of_other) = (fleet[0].manager().job("report"), schedule.clone());
+        tokio::spawn(fleet[0].run(async move {
+            let fails_later = async |_| {
+                tokio::time::sleep(10 * SECOND).await;
+                Err::<(), _>(Error::from(invalid()))
+            };
+            job.run(&of_other, fails_later).await
+        }));
+        tokio::time::sleep(8 * SECOND).await;
+        let (manager, body) = (fleet[1].manager(), |_| async { Ok::<_, Error>(()) });
+        let runner = Jobs::new(manager.clone()).add("report", schedule, body);
+        let running = tokio::spawn(runner.run_until(std::future::pending()));
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        if is_crash {
+            fleet[0].crash();
+        }
+
+        tokio::time::sleep(60 * SECOND).await;
+
+        let runs = manager.job("report").history(9).await.expect("a store");
+        let outcomes: Vec<_> = runs.iter().map(|run| run.outcome).collect();
+        assert_eq!(outcomes, [RunOutcome::Succeeded, outcome]);
+        let late = runs[0].started.duration_since(runs[0].slot).expect("it starts after its tick");
+        assert!((51 * SECOND..52 * SECOND).contains(&late), "{outcome:?}: {late:?}");
+        running.abort();
+    }
 }

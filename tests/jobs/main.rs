@@ -10,6 +10,7 @@ mod bad_input;
 mod clocks;
 mod crashes;
 mod deployments;
+mod events;
 mod forged_records;
 mod functions;
 mod known_failures;

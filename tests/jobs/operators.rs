@@ -8,7 +8,8 @@ use dlock_runtime::Error;
 use dlock_runtime::scheduled::{Jobs, RunOutcome};
 use dlock_tests::within;
 
-use super::{LONG, SECOND, every, in_memory, run};
+use super::runner::ticks_of;
+use super::{LONG, SECOND, every, in_memory, run, until_next};
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_job_skips_its_ticks() {
@@ -108,4 +109,40 @@ async fn a_request_is_carried_out_between_frequent_ticks() {
     assert!(!status.is_requested);
     assert!(manager.job("report").history(20).await.expect("a store").iter().any(|run| run.is_requested));
     running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_shows_the_active_run() {
+    let manager = in_memory().await;
+    let (job, schedule) = (manager.job("report"), every(SECOND).lease(LONG));
+    job.pause().await.expect("a store");
+    let before = job.status().await.expect("a store").expect("it is known");
+    assert_eq!((before.slot, before.running), (None, None), "no tick has started");
+    job.resume().await.expect("a store");
+    tokio::time::sleep(SECOND).await;
+
+    let shown = job.run(&schedule, async |tick| Ok::<_, Error>((tick, job.status().await?)));
+    let (tick, shown) = shown.await.expect("a store").expect("it runs");
+    let after = job.status().await.expect("a store").expect("it is known");
+
+    let shown = shown.expect("it is known");
+    assert_eq!(shown.running, Some((manager.id(), LONG)));
+    assert_eq!((shown.slot, shown.runs, shown.succeeded), (Some(tick.due()), 1, None));
+    assert!(after.succeeded >= before.known && after.succeeded.is_some(), "{after:?}");
+    assert_eq!((after.running, after.slot), (None, Some(tick.due())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requested_run_counts_no_missed_ticks() {
+    let (manager, hour) = (in_memory().await, Duration::from_secs(3_600));
+    until_next(hour).await;
+    assert!(run(&manager, "report", &every(hour)).await.is_some());
+    tokio::time::sleep(10 * hour).await;
+    manager.job("report").run_now().await.expect("it is known");
+
+    let ticks = ticks_of(&manager, every(hour), SECOND).await;
+
+    let shown: Vec<_> = ticks.iter().map(|tick| (tick.is_requested(), tick.missed())).collect();
+    assert_eq!(shown, [(true, 0)]);
+    assert_eq!(manager.job("report").status().await.expect("a store").expect("it is known").missed, 0);
 }

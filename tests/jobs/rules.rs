@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use dlock_runtime::__private::JobEvents;
 use dlock_runtime::scheduled::{FailedRun, Overlap, RunOutcome, Schedule, Tick};
-use dlock_runtime::{Error, LockManager};
+use dlock_runtime::{Error, LockManager, LossCause};
 use dlock_tests::dice::Dice;
 use dlock_tests::resp::Reply;
 use dlock_tests::{Proxy, RedisServer, until};
@@ -122,7 +122,8 @@ async fn a_failed_tick_runs_again_as_often_as_allowed() {
     .await;
 }
 
-fn invalid() -> dlock_runtime::InvalidKey {
+/// Returns an error for bodies that fail.
+pub(super) fn invalid() -> dlock_runtime::InvalidKey {
     dlock_runtime::LockKey::new("").expect_err("an empty key is invalid")
 }
 
@@ -378,4 +379,80 @@ async fn a_call_that_is_dropped_after_its_body_has_succeeded() {
     until("the end is reported", async || b.job("report").last_run().await.expect("a store").is_some()).await;
     let last = b.job("report").last_run().await.expect("a store").expect("it ended");
     assert_eq!((last.outcome, &*last.error), (RunOutcome::Succeeded, ""));
+}
+
+#[tokio::test]
+async fn the_record_of_a_frequent_job_lives_for_a_week() {
+    let server = redis();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+
+    assert!(run(&manager, "report", &every(SECOND)).await.is_some());
+
+    let life = life_of_record(&server);
+    assert!(life > 7 * DAY - SECOND * 60 && life <= 7 * DAY, "{life:?}");
+}
+
+/// Before any reply, a manager assumes that the server's clock is that of its machine.
+#[tokio::test]
+async fn the_first_call_of_a_manager_costs_no_more() {
+    let server = redis();
+    let connect = async || LockManager::connect(&server.url()).await.expect("the server takes managers");
+    assert!(run(&connect().await, "warm up", &rare()).await.is_some());
+    let (manager, scripts) =
+        (connect().await, || server.command_count("eval") + server.command_count("evalsha"));
+    let before = scripts();
+
+    assert!(run(&manager, "report", &rare()).await.is_some());
+
+    assert_eq!(scripts() - before, 2);
+}
+
+#[tokio::test]
+async fn a_run_that_a_newer_slot_replaces_is_cancelled() {
+    on_each_store(async |a, b| {
+        let schedule = rare().overlap(Overlap::CancelPrevious).lease(Duration::from_millis(300));
+        let (now, entered) = (SystemTime::now(), Notify::new());
+        let (job, other) = (a.job("import"), b.job("import"));
+        let long = job.run_slot(now, &schedule, async |_| {
+            entered.notify_one();
+            std::future::pending::<Result<(), Error>>().await
+        });
+        let newer = async {
+            entered.notified().await;
+            other.run_slot(now + SECOND, &schedule, async |_| Ok::<_, Error>(())).await
+        };
+
+        let (replaced, ran) = tokio::join!(long, newer);
+
+        assert!(matches!(replaced, Err(Error::Lost { cause: LossCause::Cancelled, .. })), "{replaced:?}");
+        assert_eq!(ran.expect("a store"), Some(()));
+        let outcomes: Vec<_> =
+            other.history(9).await.expect("a store").iter().map(|run| run.outcome).collect();
+        assert_eq!(outcomes, [RunOutcome::Succeeded, RunOutcome::Cancelled]);
+    })
+    .await;
+}
+
+/// The reply is missing, so the call does not know that the tick is its own.
+#[tokio::test]
+async fn a_call_that_is_dropped_before_its_body_gives_the_tick_back() {
+    let server = redis();
+    let proxy = Proxy::in_front_of(&server);
+    let (a, b) = (
+        LockManager::connect(&proxy.url()).await.expect("the server takes managers"),
+        LockManager::connect(&server.url()).await.expect("the server takes managers"),
+    );
+    run(&a, "warm up", &rare()).await.expect("it runs"); // it sends the text of the script
+    proxy.hold_replies();
+    let (begun, job, schedule) = (proxy.on_request(b"begin"), a.job("report"), rare());
+
+    tokio::select! {
+        _ = job.run(&schedule, async |_| Ok::<_, Error>(())) => panic!("there is no reply"),
+        _ = begun => {}
+    }
+
+    let status = async || b.job("report").status().await.expect("a store");
+    until("it is given back", async || status().await.is_some_and(|status| status.runs == 0)).await;
+    assert_eq!(run(&b, "report", &schedule).await.map(|tick| tick.attempt()), Some(1));
+    assert_eq!(status().await.expect("it is known").runs, 1);
 }

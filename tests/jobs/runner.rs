@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use dlock_runtime::scheduled::{CatchUp, FailedRun, Jobs, Overlap, RunOutcome, Schedule, Tick};
+use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::{until, within};
 use tokio::sync::Notify;
 
-use super::{LONG, SECOND, every, in_memory, redis, run, until_next};
+use super::{LONG, LONG_PERIOD, SECOND, every, in_memory, redis, run, until_next};
 
 /// Runs a job that records its ticks, for `time`.
 pub(super) async fn ticks_of(manager: &LockManager, schedule: Schedule, time: Duration) -> Vec<Tick> {
@@ -102,6 +103,10 @@ async fn a_failed_tick_is_retried_by_the_runner() {
         manager.job("report").last_run().await.expect("a store").expect("it ran").error,
         "out of paper"
     );
+    let runs = manager.job("report").history(3).await.expect("a store");
+    let pauses: Vec<_> =
+        runs.windows(2).map(|runs| runs[0].started.duration_since(runs[1].started)).collect();
+    assert!(pauses.iter().all(|pause| pause.as_ref().is_ok_and(|pause| *pause >= SECOND)), "{pauses:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -257,4 +262,41 @@ async fn a_runner_starts_again_until_the_server_replies() {
     until("the requested run", async || b.job("report").last_run().await.is_ok_and(|run| run.is_some()))
         .await;
     running.abort();
+}
+
+/// The outage begins 10 s before the tick, and lasts for 20 s.
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_is_due_in_an_outage_runs_after_it() {
+    let (locks, hour) = (TestLocks::new(), Duration::from_secs(3_600));
+    let (manager, body) = (locks.manager(), |_| async { Ok::<_, Error>(()) });
+    until_next(hour).await;
+    let runner = Jobs::new(manager.clone()).add("report", every(hour), body);
+    let running = tokio::spawn(runner.run_until(std::future::pending()));
+
+    tokio::time::sleep(hour - 10 * SECOND).await;
+    let outage = locks.outage();
+    tokio::time::sleep(20 * SECOND).await;
+    outage.end();
+    tokio::time::sleep(2 * SECOND).await;
+
+    let last = manager.job("report").last_run().await.expect("a store").expect("it ran");
+    let late = last.started.duration_since(last.slot).expect("it was due");
+    assert!((10 * SECOND..12 * SECOND).contains(&late), "{late:?}");
+    running.abort();
+}
+
+/// A runner asks for what is left once, and then once per lease.
+#[tokio::test]
+async fn the_start_of_a_runner_costs_one_round_trip() {
+    let server = redis();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let schedule = every(LONG_PERIOD).lease(LONG);
+    assert!(run(&manager, "report", &schedule).await.is_some());
+    let scripts = || server.command_count("eval") + server.command_count("evalsha");
+    let before = scripts();
+
+    let runner = Jobs::new(manager).add("report", schedule, |_| async { Ok::<_, Error>(()) });
+    runner.run_until(tokio::time::sleep(Duration::from_millis(300))).await.expect("it ends");
+
+    assert_eq!(scripts() - before, 1);
 }

@@ -1,0 +1,149 @@
+//! The events of jobs, and when they are emitted.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock_runtime::Error;
+use dlock_runtime::testing::TestLocks;
+use tracing::field::{Field, Visit};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+use super::rules::invalid;
+use super::{SECOND, every, in_memory, run};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// The events of this thread so far: their names, and their fields.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<(&'static str, BTreeMap<&'static str, String>)>>>);
+
+impl Events {
+    /// Records events on this thread while the returned guard exists.
+    fn record() -> (Self, DefaultGuard) {
+        let events = Self::default();
+        let log = tracing_subscriber::registry().with(events.clone());
+        (events, tracing::subscriber::set_default(log))
+    }
+
+    /// Returns the field `field` of each event `name`, and forgets all events.
+    fn take(&self, name: &str, field: &str) -> Vec<String> {
+        let events = std::mem::take(&mut *self.0.lock().expect("no panic"));
+        events.into_iter().filter(|(of, _)| *of == name).map(|(_, fields)| fields[field].clone()).collect()
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Events {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        self.0.lock().expect("no panic").push((event.metadata().name(), fields.0));
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<&'static str, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name(), format!("{value:?}").trim_matches('"').to_owned());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_run_is_logged_with_its_outcome() {
+    let (events, _log) = Events::record();
+    let manager = in_memory().await;
+    let (job, schedule) = (manager.job("report"), every(HOUR * 24 * 366));
+
+    assert!(run(&manager, "report", &schedule).await.is_some());
+    assert_eq!(events.take("dlock.job_finished", "job.outcome"), ["succeeded"]);
+    assert!(run(&manager, "report", &schedule).await.is_none());
+    assert_eq!(events.take("dlock.job_skipped", "lock.reason"), ["done"]);
+
+    let fails = async |_| Err::<(), _>(Error::from(invalid()));
+    assert!(manager.job("fails").run(&schedule, fails).await.is_err());
+    assert_eq!(events.take("dlock.job_finished", "job.outcome"), ["failed"]);
+    job.pause().await.expect("a store");
+    assert!(run(&manager, "report", &schedule).await.is_none());
+    assert_eq!(events.take("dlock.job_skipped", "lock.reason"), ["paused"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn missed_ticks_are_logged_by_the_next_one() {
+    let (events, _log) = Events::record();
+    let (manager, schedule) = (in_memory().await, every(HOUR));
+    let missed = async |passed: u32| {
+        tokio::time::sleep(HOUR * passed).await;
+        assert!(run(&manager, "report", &schedule).await.is_some());
+        events.take("dlock.job_missed", "missed")
+    };
+
+    assert_eq!(missed(0).await, [""; 0]);
+    assert_eq!(missed(1).await, [""; 0]);
+    assert_eq!(missed(5).await, ["4"]);
+    assert_eq!(missed(1).await, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_with_another_schedule_is_logged() {
+    let (events, _log) = Events::record();
+    let manager = in_memory().await;
+    let other = async |period: Duration| {
+        tokio::time::sleep(HOUR).await;
+        assert!(run(&manager, "report", &every(period)).await.is_some());
+        events.take("dlock.schedule_mismatched", "other")
+    };
+
+    assert_eq!(other(SECOND).await, [""; 0], "no replica has run it");
+    assert_eq!(other(SECOND).await, [""; 0]);
+    assert_eq!(other(2 * SECOND).await, ["every 1000 ms"]);
+    assert_eq!(other(2 * SECOND).await, [""; 0], "it is that of the last run");
+}
+
+/// An operator resets the job while it runs.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_run_that_was_replaced_is_logged() {
+    let (events, _log) = Events::record();
+    let (manager, schedule) = (in_memory().await, every(SECOND));
+    let job = manager.job("report");
+    assert!(run(&manager, "report", &schedule).await.is_some());
+    assert_eq!(events.take("dlock.job_end_ignored", "lock.key"), [""; 0]);
+    tokio::time::sleep(SECOND).await;
+
+    let ran = job.run(&schedule, async |_| job.reset().await).await;
+
+    assert!(ran.expect("the body has succeeded").is_some());
+    assert_eq!(events.take("dlock.job_end_ignored", "lock.key"), ["job:report"]);
+}
+
+/// A slot that is more than a period ahead makes the ticks before it late.
+#[tokio::test(start_paused = true)]
+async fn a_slot_more_than_a_period_ahead_is_logged() {
+    for (ahead, period, is_logged) in [
+        (HOUR, HOUR, false),
+        (HOUR + Duration::from_millis(1), HOUR, true),
+        (2 * HOUR, HOUR, true),
+        (2 * HOUR, 24 * HOUR, false),
+    ] {
+        let (events, _log) = Events::record();
+        let locks = TestLocks::new();
+        let replica = &locks.fleet(1)[0];
+        let job = replica.manager().job("report");
+        let slot = replica.now() + ahead;
+        let body = async |_| Ok::<_, Error>(());
+        for _ in 0..2 {
+            job.run_slot(slot, &every(SECOND), body).await.expect("a store");
+        }
+        assert_eq!(events.take("dlock.job_slot_ahead", "ahead_ms"), [""; 0], "callers choose such slots");
+
+        assert_eq!(run(&replica.manager(), "report", &every(period)).await, None);
+
+        let logged = events.take("dlock.job_slot_ahead", "ahead_ms");
+        let expected = is_logged.then(|| ahead.as_millis().to_string());
+        assert_eq!(logged, Vec::from_iter(expected), "{ahead:?} ahead");
+    }
+}
