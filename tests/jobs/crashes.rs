@@ -9,7 +9,7 @@ use dlock_runtime::testing::TestLocks;
 use dlock_tests::{Moment, Worker};
 
 use super::rules::invalid;
-use super::{SECOND, every, redis, until_next};
+use super::{LONG_PERIOD, SECOND, every, redis, until_next};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_lock-worker");
 const LEASE: Duration = Duration::from_secs(1);
@@ -119,6 +119,32 @@ async fn a_runner_follows_a_tick_of_another_replica() {
         assert_eq!(outcomes, [RunOutcome::Succeeded, outcome]);
         let late = runs[0].started.duration_since(runs[0].slot).expect("it starts after its tick");
         assert!((51 * SECOND..52 * SECOND).contains(&late), "{outcome:?}: {late:?}");
+        running.abort();
+    }
+}
+
+/// A runner that starts after the tick learns of it at its next check, once per lease.
+#[tokio::test(start_paused = true)]
+async fn a_check_of_a_runner_finds_a_crashed_tick() {
+    for (on_crash, attempts) in [(CrashedRun::Rerun, 2), (CrashedRun::Skip, 1)] {
+        let locks = TestLocks::new();
+        let fleet = locks.fleet(2);
+        let schedule = every(LONG_PERIOD).lease(10 * SECOND).on_crash(on_crash);
+        let (job, of_other) = (fleet[0].manager().job("report"), schedule.clone());
+        tokio::spawn(fleet[0].run(async move {
+            job.run(&of_other, async |_| std::future::pending::<Result<(), Error>>().await).await
+        }));
+        tokio::time::sleep(SECOND).await;
+        let (manager, body) = (fleet[1].manager(), |_| async { Ok::<_, Error>(()) });
+        let runner = Jobs::new(manager.clone()).add("report", schedule, body);
+        let running = tokio::spawn(runner.run_until(std::future::pending()));
+        tokio::time::sleep(SECOND).await;
+
+        fleet[0].crash();
+        tokio::time::sleep(21 * SECOND).await;
+
+        let status = manager.job("report").status().await.expect("a store").expect("it is known");
+        assert_eq!(status.runs, attempts, "{on_crash:?}: {status:?}");
         running.abort();
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_runtime::Error;
+use dlock_runtime::scheduled::{CrashedRun, Jobs};
 use dlock_runtime::testing::TestLocks;
 use tracing::field::{Field, Visit};
 use tracing::subscriber::DefaultGuard;
@@ -13,7 +14,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use super::rules::invalid;
-use super::{SECOND, every, in_memory, run};
+use super::{SECOND, every, in_memory, run, until_next};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -146,4 +147,29 @@ async fn a_slot_more_than_a_period_ahead_is_logged() {
         let expected = is_logged.then(|| ahead.as_millis().to_string());
         assert_eq!(logged, Vec::from_iter(expected), "{ahead:?} ahead");
     }
+}
+
+/// Another replica runs the tick, which runs again neither after a failure nor after a crash.
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_may_not_repeat_a_tick_asks_once() {
+    let (events, _log) = Events::record();
+    let manager = in_memory().await;
+    let schedule = every(HOUR).lease(60 * SECOND).on_crash(CrashedRun::Skip);
+    until_next(HOUR).await;
+    tokio::time::sleep(HOUR - 9 * SECOND).await;
+    let (job, of_other) = (manager.job("report"), schedule.clone());
+    let other = tokio::spawn(async move {
+        let body = async |_| {
+            tokio::time::sleep(20 * SECOND).await;
+            Ok::<_, Error>(())
+        };
+        job.run(&of_other, body).await
+    });
+    tokio::time::sleep(SECOND).await;
+    let runner = Jobs::new(manager).add("report", schedule, |_| async { Ok::<_, Error>(()) });
+
+    runner.run_until(tokio::time::sleep(600 * SECOND)).await.expect("it ends");
+
+    assert_eq!(events.take("dlock.job_skipped", "lock.reason"), ["running"]);
+    assert_eq!(other.await.expect("no panic").expect("a store"), Some(()));
 }
