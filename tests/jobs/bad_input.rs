@@ -104,7 +104,7 @@ async fn options_at_their_bounds_are_accepted() {
         (every(minute).catch_up(all(1_000, minute)), every(minute).catch_up(all(1_001, minute)), "catch_up"),
         (
             every(minute).catch_up(all(1, minute)),
-            every(minute).catch_up(all(1, minute - millisecond)),
+            every(minute).catch_up(all(1, millisecond * 59_999)),
             "catch_up",
         ),
         (every(minute).min_hold(50 * SECOND), every(minute).min_hold(50 * SECOND + millisecond), "min_hold"),

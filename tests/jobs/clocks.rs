@@ -8,7 +8,7 @@ use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::{RedisServer, WallClock, Worker};
 
-use super::{SECOND, every, permitted, redis, run, ticks_of_a_run, until_next};
+use super::{SECOND, every, permitted, redis, run, ticks_of_a_run, until_before, until_next};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_lock-worker");
 
@@ -171,25 +171,23 @@ async fn a_runner_with_another_clock_runs_its_ticks_and_requests() {
 /// At each time, one tick is the current one, by the server's clock, which the first reply tells.
 #[tokio::test(start_paused = true)]
 async fn a_first_call_runs_the_tick_of_the_servers_clock() {
-    let minute = 60 * SECOND;
     // The call is 20 s or 5 s before a tick, which may start 10 s early.
-    for (before, is_ahead, is_next) in
-        [(20, true, false), (20, false, false), (5, true, true), (5, false, true)]
-    {
-        let locks = TestLocks::new();
-        let replica = &locks.fleet(1)[0];
-        let now = replica.now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
-        let next = now.as_secs() / 60 * 60 + 120;
-        tokio::time::sleep(Duration::from_secs(next - before) - now).await;
-        if is_ahead {
-            replica.set_clock_ahead(15 * SECOND);
-        } else {
-            replica.set_clock_behind(15 * SECOND);
+    for (before, is_next) in [(20, false), (5, true)] {
+        for is_ahead in [true, false] {
+            let locks = TestLocks::new();
+            let replica = &locks.fleet(1)[0];
+            until_before(&locks, 60 * SECOND, before * SECOND).await;
+            let next = replica.now() + before * SECOND;
+            if is_ahead {
+                replica.set_clock_ahead(15 * SECOND);
+            } else {
+                replica.set_clock_behind(15 * SECOND);
+            }
+
+            let tick = run(&replica.manager(), "report", &every(60 * SECOND)).await.expect("it runs");
+
+            let expected = if is_next { next } else { next - 60 * SECOND };
+            assert_eq!(tick.due(), expected, "{before} s before, ahead: {is_ahead}");
         }
-
-        let tick = run(&replica.manager(), "report", &every(minute)).await.expect("it runs");
-
-        let expected = if is_next { next } else { next - 60 };
-        assert_eq!(tick.slot() / 1_000, expected, "{before} s before, {is_ahead}");
     }
 }

@@ -9,7 +9,7 @@ use dlock_runtime::testing::TestLocks;
 use dlock_tests::{Moment, Worker};
 
 use super::rules::invalid;
-use super::{LONG_PERIOD, SECOND, every, redis, until_next};
+use super::{LONG_PERIOD, SECOND, every, redis, until_before};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_lock-worker");
 const LEASE: Duration = Duration::from_secs(1);
@@ -93,8 +93,7 @@ async fn a_runner_follows_a_tick_of_another_replica() {
     {
         let locks = TestLocks::new();
         let fleet = locks.fleet(2);
-        until_next(hour).await;
-        tokio::time::sleep(hour - 9 * SECOND).await;
+        until_before(&locks, hour, 9 * SECOND).await;
         let (job, of_other) = (fleet[0].manager().job("report"), schedule.clone());
         tokio::spawn(fleet[0].run(async move {
             let fails_later = async |_| {

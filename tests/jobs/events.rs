@@ -14,13 +14,16 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use super::rules::invalid;
-use super::{SECOND, every, in_memory, run, until_next};
+use super::{SECOND, every, in_memory, run, until_before};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// The events of this thread so far: their names, and their fields.
 #[derive(Clone, Default)]
-struct Events(Arc<Mutex<Vec<(&'static str, BTreeMap<&'static str, String>)>>>);
+struct Events(Arc<Mutex<Vec<(&'static str, Fields)>>>);
+
+#[derive(Default)]
+struct Fields(BTreeMap<&'static str, String>);
 
 impl Events {
     /// Records events on this thread while the returned guard exists.
@@ -33,7 +36,7 @@ impl Events {
     /// Returns the field `field` of each event `name`, and forgets all events.
     fn take(&self, name: &str, field: &str) -> Vec<String> {
         let events = std::mem::take(&mut *self.0.lock().expect("no panic"));
-        events.into_iter().filter(|(of, _)| *of == name).map(|(_, fields)| fields[field].clone()).collect()
+        events.into_iter().filter(|(of, _)| *of == name).map(|(_, fields)| fields.0[field].clone()).collect()
     }
 }
 
@@ -41,12 +44,9 @@ impl<S: Subscriber> Layer<S> for Events {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        self.0.lock().expect("no panic").push((event.metadata().name(), fields.0));
+        self.0.lock().expect("no panic").push((event.metadata().name(), fields));
     }
 }
-
-#[derive(Default)]
-struct Fields(BTreeMap<&'static str, String>);
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
@@ -153,10 +153,9 @@ async fn a_slot_more_than_a_period_ahead_is_logged() {
 #[tokio::test(start_paused = true)]
 async fn a_runner_that_may_not_repeat_a_tick_asks_once() {
     let (events, _log) = Events::record();
-    let manager = in_memory().await;
-    let schedule = every(HOUR).lease(60 * SECOND).on_crash(CrashedRun::Skip);
-    until_next(HOUR).await;
-    tokio::time::sleep(HOUR - 9 * SECOND).await;
+    let locks = TestLocks::new();
+    let (manager, schedule) = (locks.manager(), every(HOUR).lease(60 * SECOND).on_crash(CrashedRun::Skip));
+    until_before(&locks, HOUR, 9 * SECOND).await;
     let (job, of_other) = (manager.job("report"), schedule.clone());
     let other = tokio::spawn(async move {
         let body = async |_| {

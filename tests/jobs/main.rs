@@ -23,6 +23,7 @@ mod timers;
 use std::time::{Duration, SystemTime};
 
 use dlock_runtime::scheduled::{Schedule, Tick};
+use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::RedisServer;
 use dlock_tests::acl::{WITH_JOBS, documented_besides};
@@ -68,4 +69,12 @@ async fn until_next(period: Duration) {
     let period = period.as_millis();
     let left = u64::try_from(period - now % period).expect("a short time");
     tokio::time::sleep(Duration::from_millis(left + 1)).await;
+}
+
+/// Sleeps until `before` ahead of one of the next multiples of `period`, by the clock of the store.
+async fn until_before(locks: &TestLocks, period: Duration, before: Duration) {
+    let now = locks.fleet(1)[0].now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    let next = (now.as_millis() / period.as_millis() + 2) * period.as_millis();
+    let left = u64::try_from(next - before.as_millis() - now.as_millis()).expect("a short time");
+    tokio::time::sleep(Duration::from_millis(left)).await;
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use dlock_runtime::Error;
 use dlock_runtime::scheduled::{Jobs, RunOutcome};
+use dlock_runtime::testing::TestLocks;
 use dlock_tests::within;
 
 use super::runner::ticks_of;
-use super::{LONG, SECOND, every, in_memory, run, until_next};
+use super::{LONG, SECOND, every, in_memory, run, until_before};
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_job_skips_its_ticks() {
@@ -134,8 +135,9 @@ async fn the_status_shows_the_active_run() {
 
 #[tokio::test(start_paused = true)]
 async fn a_requested_run_counts_no_missed_ticks() {
-    let (manager, hour) = (in_memory().await, Duration::from_secs(3_600));
-    until_next(hour).await;
+    let (locks, hour) = (TestLocks::new(), Duration::from_secs(3_600));
+    let manager = locks.manager();
+    until_before(&locks, hour, hour / 2).await;
     assert!(run(&manager, "report", &every(hour)).await.is_some());
     tokio::time::sleep(10 * hour).await;
     manager.job("report").run_now().await.expect("it is known");

@@ -389,7 +389,7 @@ async fn the_record_of_a_frequent_job_lives_for_a_week() {
     assert!(run(&manager, "report", &every(SECOND)).await.is_some());
 
     let life = life_of_record(&server);
-    assert!(life > 7 * DAY - SECOND * 60 && life <= 7 * DAY, "{life:?}");
+    assert!(life <= 7 * DAY && life.abs_diff(7 * DAY) < 60 * SECOND, "{life:?}");
 }
 
 /// Before any reply, a manager assumes that the server's clock is that of its machine.
@@ -410,7 +410,7 @@ async fn the_first_call_of_a_manager_costs_no_more() {
 #[tokio::test]
 async fn a_run_that_a_newer_slot_replaces_is_cancelled() {
     on_each_store(async |a, b| {
-        let schedule = rare().overlap(Overlap::CancelPrevious).lease(Duration::from_millis(300));
+        let schedule = rare().overlap(Overlap::CancelPrevious).lease(3 * SECOND);
         let (now, entered) = (SystemTime::now(), Notify::new());
         let (job, other) = (a.job("import"), b.job("import"));
         let long = job.run_slot(now, &schedule, async |_| {

@@ -9,7 +9,7 @@ use dlock_runtime::{Error, LockManager};
 use dlock_tests::{until, within};
 use tokio::sync::Notify;
 
-use super::{LONG, LONG_PERIOD, SECOND, every, in_memory, redis, run, until_next};
+use super::{LONG, LONG_PERIOD, SECOND, every, in_memory, redis, run, until_before, until_next};
 
 /// Runs a job that records its ticks, for `time`.
 pub(super) async fn ticks_of(manager: &LockManager, schedule: Schedule, time: Duration) -> Vec<Tick> {
@@ -269,11 +269,11 @@ async fn a_runner_starts_again_until_the_server_replies() {
 async fn a_tick_that_is_due_in_an_outage_runs_after_it() {
     let (locks, hour) = (TestLocks::new(), Duration::from_secs(3_600));
     let (manager, body) = (locks.manager(), |_| async { Ok::<_, Error>(()) });
-    until_next(hour).await;
+    until_before(&locks, hour, 20 * SECOND).await;
     let runner = Jobs::new(manager.clone()).add("report", every(hour), body);
     let running = tokio::spawn(runner.run_until(std::future::pending()));
 
-    tokio::time::sleep(hour - 10 * SECOND).await;
+    tokio::time::sleep(10 * SECOND).await;
     let outage = locks.outage();
     tokio::time::sleep(20 * SECOND).await;
     outage.end();

@@ -388,7 +388,6 @@ async fn a_watch_waits_300_ms_for_a_term_to_begin() {
 async fn a_watch_reports_nothing_while_the_term_stays() {
     let (a, b) = two_managers("stays").await;
     let mut watch = b.leader("indexer").watch();
-    let begun = Instant::now();
     assert_eq!(report(&mut watch).await, None, "no process leads");
     assert!(timeout(60 * SECOND, watch.next()).await.is_err(), "no process leads yet");
 
@@ -397,7 +396,6 @@ async fn a_watch_reports_nothing_while_the_term_stays() {
     assert_reports(&mut watch, &a, first).await;
 
     assert!(timeout(60 * SECOND, watch.next()).await.is_err(), "the leader and its term are the same");
-    assert!(begun.elapsed() <= 121 * SECOND, "a report follows a check: {:?}", begun.elapsed());
 }
 
 /// Until a leader has its number, the server knows that of its predecessor.
