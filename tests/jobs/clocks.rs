@@ -146,6 +146,7 @@ async fn the_servers_clock_decides_about_the_tick() {
 async fn a_runner_with_another_clock_runs_its_ticks_and_requests() {
     for is_ahead in [true, false] {
         let locks = TestLocks::new();
+        until_before(&locks, 60 * SECOND, 30 * SECOND).await;
         let replica = &locks.fleet(1)[0];
         if is_ahead {
             replica.set_clock_ahead(3_600 * SECOND);
