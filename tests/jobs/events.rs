@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_runtime::Error;
-use dlock_runtime::scheduled::{CrashedRun, Jobs};
+use dlock_runtime::scheduled::{CrashedRun, FailedRun, Jobs};
 use dlock_runtime::testing::TestLocks;
 use tracing::field::{Field, Visit};
 use tracing::subscriber::DefaultGuard;
@@ -171,4 +171,21 @@ async fn a_runner_that_may_not_repeat_a_tick_asks_once() {
 
     assert_eq!(events.take("dlock.job_skipped", "lock.reason"), ["running"]);
     assert_eq!(other.await.expect("no panic").expect("a store"), Some(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_does_not_ask_again_after_the_last_failure() {
+    for (on_error, runs) in [(FailedRun::Done, 1), (FailedRun::Retry(1), 2)] {
+        let (events, _log) = Events::record();
+        let locks = TestLocks::new();
+        let manager = locks.fleet(1)[0].manager(); // with the clock of the store
+        until_before(&locks, HOUR, SECOND).await;
+        let body = |_| async { Err::<(), _>("out of paper") };
+        let runner = Jobs::new(manager.clone()).add("report", every(HOUR).on_error(on_error), body);
+
+        runner.run_until(tokio::time::sleep(600 * SECOND)).await.expect("it ends");
+
+        assert_eq!(events.take("dlock.job_skipped", "lock.reason"), [""; 0], "{on_error:?}");
+        assert_eq!(manager.job("report").history(9).await.expect("a store").len(), runs, "{on_error:?}");
+    }
 }
