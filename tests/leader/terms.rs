@@ -464,6 +464,30 @@ async fn a_term_longer_than_a_lease_ends_the_backoff() {
     assert_eq!(pauses[..6], [1, 2, 4, 8, 1, 1], "tenths of a second");
 }
 
+/// Terms last no time. After two of them, another process leads for longer than a lease.
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_a_term_does_not_end_the_backoff() {
+    let (a, b) = two_managers("waits").await;
+    let terms = RefCell::new(Vec::new());
+    let of_a = async {
+        let body = async |_: Term| terms.borrow_mut().push(Instant::now());
+        timeout(20 * SECOND, a.leader("indexer").lease(LEASE).lead(body)).await
+    };
+    let of_b = async {
+        sleep(Duration::from_millis(150)).await;
+        let body = async |_: Term| std::future::pending::<()>().await;
+        timeout(LEASE + SECOND, b.leader("indexer").lease(LEASE).lead(body)).await
+    };
+
+    let (led, other) = tokio::join!(of_a, of_b);
+
+    assert!(led.is_err() && other.is_err(), "they lead until they are dropped");
+    let terms = terms.into_inner();
+    let pauses: Vec<_> = terms.windows(2).map(|terms| (terms[1] - terms[0]).as_millis() / 100).collect();
+    assert_eq!((pauses[0], &pauses[2..5]), (1, &[4, 8, 16][..]), "tenths of a second: {pauses:?}");
+    assert!(pauses[1] > 50, "it waits for the other process: {pauses:?}");
+}
+
 /// Only after a resignation, a process lets others lead for a lease.
 #[tokio::test(start_paused = true)]
 async fn a_process_whose_body_returned_contends_after_the_backoff() {

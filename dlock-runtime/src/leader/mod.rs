@@ -136,8 +136,9 @@ impl Leadership {
         let election = self.manager.elections().of(&key);
         let mut pause = FIRST_PAUSE;
         loop {
+            let acquired = self.lock(&key).acquire().await;
             let started = engine.now();
-            let ended = match self.lock(&key).acquire().await {
+            let ended = match acquired {
                 Ok(guard) => run_term(guard, &election, &mut body).await,
                 Err(error) => Err(error),
             };
