@@ -368,4 +368,50 @@ mod tests {
             assert!(!has_ended(limit - 1) && has_ended(limit), "{yield_to_foreign}, retry = {retry}");
         }
     }
+
+    /// Returns a call that joined the queue at 100 ms and was granted a lease of 30 s at 140 ms.
+    fn granted(options: &Options) -> (Arc<Engine>, Arc<RequestRecorder>, AcquireFuture) {
+        let (recorder, clock) = (Arc::<RequestRecorder>::default(), Arc::<SetClock>::default());
+        clock.set(at(100).nanos());
+        let (clock, tokens) = (Clock::Set(clock), TokenSource::of_process(1));
+        let backend = Arc::clone(&recorder) as Arc<dyn crate::backend::Backend>;
+        let lease = Duration::from_secs(30);
+        let engine = Arc::new(Engine::new(backend, clock, tokens, ProtocolConfig::DEFAULT, lease));
+        let key = LockKey::new("order:7").expect("a key");
+        let waiting = AcquireFuture::join(&engine, key, options, None);
+        let [request] = <[Request; 1]>::try_from(recorder.take()).expect("one is sent");
+        let mut effects = EventEffects::default();
+        engine.on_reply(request, Reply::Owner, at(100), at(140), &mut effects);
+        effects.run();
+        (engine, recorder, waiting)
+    }
+
+    #[test]
+    fn a_hold_knows_its_attempts_and_its_wait() {
+        let options = Options::new();
+        let (_engine, _recorder, mut waiting) = granted(&options);
+
+        let entered = waiting.poll_entered(&options, &mut Context::from_waker(Waker::noop()));
+
+        let Poll::Ready(Ok(held)) = entered else { panic!("{entered:?}") };
+        assert_eq!(held.attempts_and_wait(), (1, Duration::from_millis(40)));
+        assert!(waiting.engine().is_none(), "the guard was taken");
+    }
+
+    /// Its body may not run again elsewhere: the lease has expired, so the server may have granted
+    /// the lock to another process.
+    #[test]
+    fn a_hold_that_expired_before_its_first_poll_is_lost() {
+        let options = Options { wait: Some(Duration::from_secs(60)), ..Options::new() };
+        let (engine, recorder, mut waiting) = granted(&options);
+        let Clock::Set(clock) = &engine.clock else { unreachable!("it is set") };
+        clock.set(at(40_000).nanos());
+
+        let entered = waiting.poll_entered(&options, &mut Context::from_waker(Waker::noop()));
+
+        let Poll::Ready(Err(error)) = &entered else { panic!("{entered:?}") };
+        assert!(matches!(&**error, Error::Lost { completed: false, .. }), "{error:?}");
+        let commands: Vec<_> = recorder.take().iter().map(|request| request.command).collect();
+        assert!(commands.iter().all(|command| command.is_release()), "{commands:?}");
+    }
 }

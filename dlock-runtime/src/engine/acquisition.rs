@@ -527,4 +527,59 @@ mod tests {
         assert!(matches!(ran, Poll::Ready(Ok(true))), "{ran:?}");
         assert_eq!(woken(&counters), [1], "its body woke it");
     }
+
+    /// Returns an acquisition that was granted a lease of 30 s at 1 s, and that ends at `ends`.
+    fn granted(ends: BootInstant) -> AcquisitionRef {
+        let acquisition = AcquisitionRef(acquisition());
+        let deadline = Deadline::of_lease(at(1), Duration::from_secs(30));
+        drop(acquisition.grant((deadline, ends), false, 2, at(1)));
+        acquisition
+    }
+
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::START.plus(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn times_of_a_hold_count_from_its_grant() {
+        let waiting = acquisition();
+        assert_eq!((waiting.held_for(at(5)), waiting.remaining(at(5))), (Duration::ZERO, Duration::ZERO));
+
+        let held = granted(at(11));
+        assert_eq!(held.held_for(at(5)), Duration::from_secs(4));
+        assert_eq!(held.remaining(at(5)), Duration::from_secs(6));
+
+        held.end(at(6));
+        held.end(at(8));
+        assert_eq!(held.held_for(at(9)), Duration::from_secs(8), "since it was acquired");
+        assert_eq!(held.remaining(at(6)), Duration::ZERO);
+
+        waiting.end(at(6));
+        assert_eq!(waiting.held_for(at(9)), Duration::from_secs(3), "since it was given up");
+        assert_eq!(waiting.check_valid(at(9)), Err((LossCause::Released, Duration::ZERO)));
+    }
+
+    #[test]
+    fn a_loss_stays_visible_after_a_release() {
+        let held = granted(at(11));
+        drop(held.mark_lost(LossCause::NotOwner, None, at(3)));
+        drop(held.mark_lost(LossCause::Expired, None, at(4)));
+
+        assert!(held.end(at(5)).was_granted && held.end(at(6)).was_granted);
+        drop(held.join());
+
+        assert_eq!(held.check_valid(at(7)), Err((LossCause::NotOwner, Duration::from_secs(2))));
+        assert!(!acquisition().end(at(1)).was_granted);
+    }
+
+    #[test]
+    fn the_first_fencing_token_stays() {
+        let held = granted(at(11));
+        assert_eq!(held.fencing_token(), None);
+
+        assert_eq!(held.record_fencing_token(7), 7);
+        assert_eq!(held.record_fencing_token(8), 7, "another request was faster");
+
+        assert_eq!(held.fencing_token(), Some(7));
+    }
 }

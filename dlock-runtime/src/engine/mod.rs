@@ -44,6 +44,8 @@ mod shard;
 mod simulation;
 pub(crate) mod store_calls;
 #[cfg(test)]
+mod tests;
+#[cfg(test)]
 mod throttle_tests;
 mod used_namespaces;
 

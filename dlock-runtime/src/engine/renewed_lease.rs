@@ -198,3 +198,221 @@ async fn renew(lease: Weak<RenewedLease>, ended: Arc<Notify>, renewal: LeaseRene
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use futures_util::FutureExt as _;
+    use tokio::time::{Instant, advance, sleep};
+
+    use super::*;
+    use crate::LockManager;
+    use crate::backend::store_call::{StoreScript, StoreSlot};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    /// A renewal in memory. The reply counts them, up to and including `last`.
+    #[derive(Debug)]
+    struct Renewal {
+        count: AtomicU64,
+        last: u64,
+    }
+
+    impl StoreOperation for Renewal {
+        fn script(&self) -> &'static StoreScript {
+            unreachable!("memory runs no scripts")
+        }
+
+        fn arguments(&self) -> Vec<Cow<'_, [u8]>> {
+            Vec::new()
+        }
+
+        fn needs_acks(&self) -> bool {
+            false
+        }
+
+        fn is_cleanup(&self) -> bool {
+            false
+        }
+
+        fn has_large_reply(&self) -> bool {
+            false
+        }
+
+        fn apply(&self, _: &mut StoreSlot, _: u64) -> ScriptReply {
+            let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+            ScriptReply::Int(i64::from(count <= self.last))
+        }
+    }
+
+    /// Reads the reply of a [`Renewal`].
+    fn decode(reply: &ScriptReply) -> Option<LeaseReply> {
+        match reply {
+            ScriptReply::Int(0) => Some(LeaseReply::Lost(LossCause::NotOwner)),
+            ScriptReply::Int(_) => Some(LeaseReply::Renewed),
+            _ => None,
+        }
+    }
+
+    /// A lease of 10 s, which began now.
+    struct Fixture {
+        lease: Arc<RenewedLease>,
+        renewal: Arc<Renewal>,
+        started: Instant,
+    }
+
+    impl Fixture {
+        /// `last`: the number of renewals before the record is lost. `ends`: its `max_hold`.
+        async fn new(last: u64, ends: Option<Duration>) -> Self {
+            let locks = LockManager::connect("memory://").await.expect("no server is needed");
+            let (engine, key) = (locks.engine(), LockKey::new("job:7").expect("a key"));
+            let now = engine.now();
+            let ends = ends.map_or(BootInstant::NEVER, |ends| now.plus(ends));
+            let terms = OwnerTerms { lease: LEASE, validity: LEASE, ends };
+            let token = engine.tokens.next();
+            let lease = RenewedLease::new(engine, (&key, key.name()), terms, token, now);
+            let renewal = Arc::new(Renewal { count: AtomicU64::new(0), last });
+            Self { lease, renewal, started: Instant::now() }
+        }
+
+        /// Starts to renew it.
+        fn renewed(self) -> Self {
+            let operation = Arc::clone(&self.renewal) as Arc<dyn StoreOperation>;
+            self.lease.start_renewal(LeaseRenewal { operation, decode });
+            self
+        }
+
+        fn count(&self) -> u64 {
+            self.renewal.count.load(Ordering::Relaxed)
+        }
+
+        /// Runs a body that takes `time`. Returns whether it completed or why it was stopped, and
+        /// when.
+        async fn run(&self, time: Duration) -> (Result<(), LossCause>, Duration) {
+            let ran = self.lease.run_while_valid(sleep(time)).await;
+            (ran.map_err(cause), self.started.elapsed())
+        }
+    }
+
+    fn cause(error: Error) -> LossCause {
+        let Error::Lost { cause, completed: false, .. } = error else { panic!("{error:?}") };
+        cause
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewed_lease_outlasts_its_terms() {
+        let fixture = Fixture::new(u64::MAX, None).await.renewed();
+
+        let ran = fixture.run(10 * LEASE).await;
+
+        assert_eq!(ran, (Ok(()), 10 * LEASE));
+        assert!((10..=100).contains(&fixture.count()), "{}", fixture.count());
+        assert!(fixture.lease.check().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_without_renewal_stops_its_body_before_it_expires() {
+        let fixture = Fixture::new(0, None).await;
+
+        let (ran, after) = fixture.run(10 * LEASE).await;
+
+        assert_eq!(ran, Err(LossCause::Expired));
+        assert!(after <= LEASE && after > LEASE * 9 / 10, "{after:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn max_hold_ends_a_lease_that_is_renewed() {
+        let fixture = Fixture::new(u64::MAX, Some(3 * LEASE)).await.renewed();
+
+        let ran = fixture.run(10 * LEASE).await;
+
+        assert!(matches!(ran, (Err(LossCause::MaxHold), after) if after.as_secs() == 30), "{ran:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_renewal_stops_the_body() {
+        let fixture = Fixture::new(2, None).await.renewed();
+
+        let (ran, after) = fixture.run(10 * LEASE).await;
+
+        assert_eq!((ran, fixture.count()), (Err(LossCause::NotOwner), 3));
+        assert!(after < 2 * LEASE, "{after:?}");
+        sleep(10 * LEASE).await;
+        assert_eq!(fixture.count(), 3, "it is not renewed any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_ended_lease_stops_what_its_body_left_behind() {
+        let fixture = Fixture::new(u64::MAX, None).await.renewed();
+        let mut left = Box::pin(fixture.run(10 * LEASE));
+        assert!(left.as_mut().now_or_never().is_none());
+
+        fixture.lease.end();
+
+        assert_eq!(left.await, (Err(LossCause::Released), Duration::ZERO));
+        sleep(10 * LEASE).await;
+        assert_eq!(fixture.count(), 0, "it is not renewed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_that_is_over_stops_the_body() {
+        let fixture = Fixture::new(u64::MAX, None).await.renewed();
+        let mut body = Box::pin(fixture.run(10 * LEASE));
+        assert!(body.as_mut().now_or_never().is_none());
+
+        fixture.lease.engine.calls.aborted.set();
+
+        assert_eq!(body.await, (Err(LossCause::Shutdown), Duration::ZERO));
+    }
+
+    /// A body that is not polled for longer than its lease must not continue.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_is_not_polled_after_its_lease() {
+        let fixture = Fixture::new(u64::MAX, None).await;
+        let polls = AtomicU64::new(0);
+        let body = poll_fn(|_| {
+            polls.fetch_add(1, Ordering::Relaxed);
+            Poll::<()>::Pending
+        });
+        let mut running = Box::pin(fixture.lease.run_while_valid(body));
+        assert!(running.as_mut().now_or_never().is_none());
+
+        advance(LEASE + SECOND).await;
+        let ran = running.now_or_never().expect("it is stopped");
+
+        let Err(Error::Lost { held, key, .. }) = &ran else { panic!("{ran:?}") };
+        assert_eq!((held.as_secs(), key.as_str(), polls.into_inner()), (11, "job:7", 1));
+    }
+
+    #[cfg(feature = "scheduled")]
+    #[tokio::test(start_paused = true)]
+    async fn the_remaining_lease_is_zero_after_a_loss() {
+        let fixture = Fixture::new(u64::MAX, None).await;
+        let remaining = fixture.lease.remaining();
+        assert!(remaining <= LEASE && remaining > LEASE * 9 / 10, "{remaining:?}");
+
+        advance(SECOND).await;
+        assert_eq!(remaining - fixture.lease.remaining(), SECOND);
+        fixture.lease.end();
+
+        assert_eq!(fixture.lease.remaining(), Duration::ZERO);
+    }
+
+    #[cfg(feature = "idempotent")]
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_lease_keeps_its_first_cause() {
+        let fixture = Fixture::new(u64::MAX, None).await;
+        let mut body = Box::pin(fixture.run(10 * LEASE));
+        assert!(body.as_mut().now_or_never().is_none());
+
+        assert_eq!(cause(fixture.lease.lose(LossCause::NotOwner)), LossCause::NotOwner);
+        fixture.lease.end();
+
+        assert_eq!(body.await, (Err(LossCause::NotOwner), Duration::ZERO));
+    }
+}

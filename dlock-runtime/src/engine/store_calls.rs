@@ -186,8 +186,11 @@ pub(crate) const MAX_BACKGROUND_BYTES: usize = 16 << 20;
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
     use crate::bounds::{assert_listed, written};
+    use crate::key::LockKey;
 
     #[test]
     fn cleanups_leave_room_for_results() {
@@ -213,5 +216,92 @@ mod tests {
         drop((call, of_parent));
 
         assert_eq!(calls.active.load(Ordering::Acquire), 1);
+    }
+
+    #[test]
+    fn background_calls_are_bounded_in_bytes_exactly() {
+        let calls = Arc::new(StoreCalls::default());
+        let half = MAX_BACKGROUND_BYTES / 2;
+        assert!(
+            calls.admit(MAX_BACKGROUND_BYTES + 1, false).is_none() && calls.admit(half + 1, true).is_none()
+        );
+
+        let cleanup = calls.admit(half, true).expect("a cleanup has half of the bytes");
+        assert!(calls.admit(1, true).is_none());
+        let result = calls.admit(half, false).expect("results have the other half");
+        assert!(calls.admit(1, false).is_none());
+
+        drop(cleanup);
+        assert!(calls.admit(half + 1, false).is_none() && calls.admit(half, false).is_some());
+        drop(result);
+        assert!(calls.admit(MAX_BACKGROUND_BYTES, false).is_some());
+    }
+
+    #[test]
+    fn an_ended_background_call_leaves_its_place() {
+        let calls = Arc::new(StoreCalls::default());
+        let mut admitted: Vec<_> = std::iter::from_fn(|| calls.admit(0, false)).collect();
+        assert_eq!(admitted.len(), MAX_BACKGROUND_CALLS);
+
+        admitted.truncate(MAX_BACKGROUND_CALLS - 2);
+
+        assert_eq!(std::iter::from_fn(|| calls.admit(0, false)).take(3).map(std::mem::forget).count(), 2);
+    }
+
+    #[test]
+    fn a_signal_wakes_tasks_that_wait_before_and_after_it() {
+        let signal = Signal::default();
+        let mut before = Box::pin(signal.wait());
+        assert!(before.as_mut().now_or_never().is_none() && !signal.is_set());
+
+        signal.set();
+
+        assert!(signal.is_set() && before.now_or_never().is_some());
+        assert!(signal.wait().now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_change_wakes_a_task_that_watches_the_key() {
+        let calls = StoreCalls::default();
+        let name = |key| Name::clone(LockKey::new(key).expect("a key").name());
+        calls.on_changed(&name("a"));
+        let (watch, other) = (calls.watch(&name("a")), calls.watch(&name("b")));
+        assert!(Arc::ptr_eq(&watch, &calls.watch(&name("a"))), "tasks of one key share it");
+        assert_eq!(calls.watched_count.load(Ordering::Relaxed), 2);
+
+        calls.on_changed(&name("a"));
+        calls.on_changed(&name("c"));
+
+        assert!(watch.notified().now_or_never().is_some() && other.notified().now_or_never().is_none());
+        drop(watch);
+        let _last = calls.watch(&name("c"));
+        assert_eq!(calls.watched_count.load(Ordering::Relaxed), 2, "`a` is not watched any more");
+    }
+
+    #[test]
+    fn calls_are_drained_once_the_last_has_ended() {
+        let calls = Arc::new(StoreCalls::default());
+        assert!(calls.drained().now_or_never().is_some());
+        let (first, second) = (calls.active_call(), calls.active_call());
+        let mut drained = Box::pin(calls.drained());
+        assert!(drained.as_mut().now_or_never().is_none());
+
+        drop(first);
+        assert!(drained.as_mut().now_or_never().is_none());
+        drop(second);
+
+        assert!(drained.now_or_never().is_some());
+    }
+
+    #[test]
+    fn only_a_passing_failure_is_worth_another_attempt() {
+        for kind in [FailureKind::Passing, FailureKind::Lasting, FailureKind::WrongKind] {
+            for failure in [CallFailure::Refused, CallFailure::Unknown] {
+                let failure = failure(Failure::new(kind, "the server said no"));
+
+                assert_eq!(failure.is_passing(), kind == FailureKind::Passing);
+                assert_eq!(failure.into_failure().kind, kind);
+            }
+        }
     }
 }

@@ -58,21 +58,25 @@ impl Backend for RequestRecorder {
 }
 
 /// An engine and the requests that it has sent.
-struct Fixture {
-    engine: Engine,
+pub(super) struct Fixture {
+    pub(super) engine: Arc<Engine>,
     recorder: Arc<RequestRecorder>,
 }
 
 impl Fixture {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
+        Self::with_clock(Clock::Boot)
+    }
+
+    pub(super) fn with_clock(clock: Clock) -> Self {
         let recorder = Arc::<RequestRecorder>::default();
         let backend = Arc::clone(&recorder);
         let rules = ProtocolConfig { tracking: true, ..ProtocolConfig::DEFAULT };
-        let engine = Engine::new(backend, Clock::Boot, TokenSource::of_process(1), rules, LONG);
+        let engine = Arc::new(Engine::new(backend, clock, TokenSource::of_process(1), rules, LONG));
         Self { engine, recorder }
     }
 
-    fn sent(&self) -> Vec<Request> {
+    pub(super) fn sent(&self) -> Vec<Request> {
         self.recorder.take()
     }
 
@@ -98,11 +102,11 @@ impl Fixture {
     }
 
     /// A task acquires a lock at `now`.
-    fn hold(&self, key: &str, lease: Duration, now: BootInstant) -> SharedAcquisition {
+    pub(super) fn hold(&self, key: &str, lease: Duration, now: BootInstant) -> SharedAcquisition {
         self.hold_by(key, Options { lease: Some(lease), ..Options::new() }, now)
     }
 
-    fn hold_by(&self, key: &str, options: Options, now: BootInstant) -> SharedAcquisition {
+    pub(super) fn hold_by(&self, key: &str, options: Options, now: BootInstant) -> SharedAcquisition {
         let held = Acquisition::new(LockKey::new(key).expect("a key"));
         let limits = RetryLimits {
             retries: 0,
@@ -127,7 +131,7 @@ impl Fixture {
     }
 
     /// Runs all that is due at `now`, and returns the requests that it sends.
-    fn tick(&self, now: BootInstant) -> Vec<Request> {
+    pub(super) fn tick(&self, now: BootInstant) -> Vec<Request> {
         loop {
             let mut effects = EventEffects::default();
             let due = self.engine.on_timeout(now, &mut effects);

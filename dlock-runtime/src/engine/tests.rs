@@ -1,0 +1,414 @@
+//! The engine over a backend that only records the requests that it is given, and over memory.
+
+use std::borrow::Cow;
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::backend::event_effects::EventEffects;
+use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
+use crate::backend::{BackendEvents as _, Request};
+use crate::clock::{Clock, TokioClock, boot_time};
+use crate::engine::store_calls::{CallFailure, MAX_BACKGROUND_BYTES, MAX_BACKGROUND_CALLS};
+use crate::engine::throttle_tests::Fixture;
+use crate::error::LossCause;
+use crate::key::{LockKey, Name};
+use crate::options::Options;
+use crate::protocol::command::{Command, Failure, FailureKind, Reply, ScriptReply};
+use crate::protocol::deadline::{BootInstant, Deadline};
+use crate::protocol::foreign_clients::{FleetHold, Grant};
+use crate::token::Token;
+use crate::{Error, LockManager};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn name(key: &str) -> Name {
+    Name::clone(LockKey::new(key).expect("a key").name())
+}
+
+fn failure(kind: FailureKind) -> Failure {
+    Failure::new(kind, "the server said no")
+}
+
+/// Reports the reply to a request, and returns what must be cleaned up.
+fn answer(fixture: &Fixture, request: Request, reply: Reply) -> Vec<(Name, Token)> {
+    let (now, mut effects) = (boot_time(), EventEffects::default());
+    let orphaned = fixture.engine.on_reply(request, reply, now, now, &mut effects);
+    effects.run();
+    orphaned
+}
+
+#[test]
+fn only_an_unconfirmed_release_is_cleaned_up() {
+    let (key, token) = (name("order:7"), Token::of_numbers(1, 7).expect("a token"));
+    let passing = || failure(FailureKind::Passing);
+    for (command, reply, is_orphaned) in [
+        (Command::RELEASE, Reply::Owner, false),
+        (Command::RELEASE, Reply::NotOwner, false),
+        (Command::RELEASE, Reply::Unknown(passing()), true),
+        (Command::RELEASE, Reply::Refused(passing()), true),
+        (Command::Withdraw, Reply::Unknown(passing()), true),
+        (Command::Call, Reply::Unknown(passing()), false),
+        (Command::Call, Reply::Refused(passing()), false),
+        (Command::Call, Reply::Called(ScriptReply::Nil), false),
+    ] {
+        let (fixture, shown) = (Fixture::new(), format!("{command:?} {reply:?}"));
+
+        let orphaned = answer(&fixture, Request::new(Name::clone(&key), token, command), reply);
+
+        let expected = is_orphaned.then(|| (Name::clone(&key), token));
+        assert_eq!(orphaned, Vec::from_iter(expected), "{shown}");
+        assert!(fixture.sent().is_empty(), "{shown}");
+    }
+}
+
+#[test]
+fn a_grant_that_no_task_waits_for_is_passed_on() {
+    let (fixture, key) = (Fixture::new(), name("order:7"));
+    let grant = Grant { lease: LEASE, fleet_hold: FleetHold::UNKNOWN };
+    let report = |token, now| {
+        let mut effects = EventEffects::default();
+        fixture.engine.on_grant(&key, token, grant, now, &mut effects);
+        effects.run();
+        fixture.sent().into_iter().map(|request| (request.token, request.command)).collect::<Vec<_>>()
+    };
+    let (own, of_another) = (fixture.engine.tokens.next(), Token::of_numbers(2, 7).expect("a token"));
+    let start = boot_time();
+
+    assert_eq!(report(of_another, start), [], "it belongs to another manager");
+    for _ in 0..100 {
+        assert_eq!(report(own, start), [(own, Command::Withdraw)]);
+    }
+    assert_eq!(report(own, start), [], "a client that floods gets no more");
+    assert_eq!(report(own, start.plus(Duration::from_secs(1))), [(own, Command::Withdraw)]);
+}
+
+#[test]
+fn requests_are_tracked_after_the_first_verification() {
+    let (fixture, start) = (Fixture::new(), boot_time());
+    let held = fixture.hold("order:7", LEASE, start);
+    let is_tracked = || {
+        drop(fixture.engine.request_for_holder(&held, Command::Fence));
+        fixture.sent().iter().map(|request| request.is_tracked).collect::<Vec<_>>()
+    };
+    assert_eq!(is_tracked(), [false], "it was not verified yet");
+
+    let sent = fixture.tick(start.plus(Duration::from_millis(200)));
+
+    let sent: Vec<_> = sent.iter().map(|request| (request.command, request.is_tracked)).collect();
+    assert_eq!(sent, [(Command::Verify, true)]);
+    assert_eq!(is_tracked(), [true]);
+}
+
+#[test]
+fn a_key_is_in_use_while_a_task_holds_it() {
+    let (fixture, start) = (Fixture::new(), boot_time());
+
+    let held = fixture.hold("order:7", LEASE, start);
+
+    assert!(fixture.engine.is_in_use(&name("order:7")));
+    assert!(!fixture.engine.is_in_use(&name("order:8")));
+    assert!(!fixture.engine.is_kept(&name("order:7")) && !fixture.engine.is_kept(&name("order:8")));
+    drop(held);
+}
+
+#[test]
+fn a_loss_to_max_hold_leaves_the_lock_to_its_body_until_the_lease_expires() {
+    let (fixture, start) = (Fixture::new(), boot_time());
+    let max_hold = Duration::from_secs(1);
+    let options = Options { lease: Some(LEASE), ..Options::new() }.max_hold(max_hold);
+    let held = fixture.hold_by("order:7", options, start);
+    assert_eq!(held.left_by_max_hold(start), None, "it is held");
+    let deadline = Deadline::of_lease(start, LEASE).at();
+
+    fixture.tick(start.plus(max_hold));
+
+    let just_before = BootInstant::from_nanos(deadline.nanos() - 1);
+    assert_eq!(held.left_by_max_hold(just_before), None);
+    assert_eq!(held.left_by_max_hold(deadline), Some(LossCause::Expired));
+    let (first, second) = (held.end(deadline), held.end(deadline));
+    assert!(first.was_granted && first.left.is_some() && second.left.is_none(), "it is released once");
+    assert_eq!(held.left_by_max_hold(deadline), Some(LossCause::Released));
+    assert_eq!(held.check_valid(deadline), Err((LossCause::MaxHold, max_hold)), "the loss stays visible");
+}
+
+/// An operation that only a server would run.
+#[derive(Debug, Default)]
+struct Operation {
+    bytes: usize,
+}
+
+impl StoreOperation for Operation {
+    fn script(&self) -> &'static StoreScript {
+        unreachable!("no server runs it")
+    }
+
+    fn arguments(&self) -> Vec<Cow<'_, [u8]>> {
+        vec![vec![0; self.bytes].into(), Vec::new().into()]
+    }
+
+    fn needs_acks(&self) -> bool {
+        false
+    }
+
+    fn is_cleanup(&self) -> bool {
+        false
+    }
+
+    fn has_large_reply(&self) -> bool {
+        false
+    }
+
+    fn apply(&self, _: &mut StoreSlot, _: u64) -> ScriptReply {
+        unreachable!("it is not run in memory")
+    }
+}
+
+fn operation() -> Arc<dyn StoreOperation> {
+    Arc::new(Operation::default())
+}
+
+#[test]
+fn a_call_returns_the_reply_or_whether_it_may_have_run() {
+    let ended = |reply| {
+        let (fixture, key, operation) = (Fixture::new(), name("order:7"), operation());
+        let mut call = pin!(fixture.engine.call(&key, &operation));
+        assert!(call.as_mut().now_or_never().is_none());
+        let [request] = <[Request; 1]>::try_from(fixture.sent()).expect("one is sent");
+        assert!(request.command == Command::Call && request.call.is_some() && *request.key == *key);
+        assert_eq!(answer(&fixture, request, reply), []);
+        call.now_or_never().expect("it has its reply")
+    };
+
+    let refused = ended(Reply::Refused(failure(FailureKind::Lasting)));
+    let unknown = ended(Reply::Unknown(failure(FailureKind::Lasting)));
+    let unusable = ended(Reply::Owner);
+
+    assert!(matches!(ended(Reply::Called(ScriptReply::Int(7))), Ok(ScriptReply::Int(7))));
+    assert!(
+        matches!(&refused, Err(CallFailure::Refused(of)) if of.kind == FailureKind::Lasting),
+        "{refused:?}"
+    );
+    assert!(
+        matches!(&unknown, Err(CallFailure::Unknown(of)) if of.kind == FailureKind::Lasting),
+        "{unknown:?}"
+    );
+    assert!(
+        matches!(&unusable, Err(CallFailure::Unknown(of)) if of.kind == FailureKind::Passing),
+        "{unusable:?}"
+    );
+}
+
+/// A call in the background, on tokio's paused clock.
+struct BackgroundCall {
+    fixture: Fixture,
+    ended: oneshot::Receiver<Option<ScriptReply>>,
+}
+
+impl BackgroundCall {
+    fn start(limit: Duration) -> Self {
+        let fixture = Fixture::with_clock(Clock::Tokio(Arc::new(TokioClock::new())));
+        let (end, ended) = oneshot::channel();
+        fixture.engine.call_in_background(name("order:7"), operation(), limit, |reply| {
+            let _ = end.send(reply);
+        });
+        Self { fixture, ended }
+    }
+
+    /// Waits for the next request. Returns it, and how long that took.
+    async fn next(&self) -> (Request, Duration) {
+        let started = Instant::now();
+        loop {
+            if let Some(request) = self.fixture.sent().pop() {
+                return (request, started.elapsed());
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn fail(&self, request: Request, kind: FailureKind) {
+        answer(&self.fixture, request, Reply::Unknown(failure(kind)));
+    }
+
+    /// Waits for the end, and returns its reply.
+    async fn end(self) -> Option<ScriptReply> {
+        let reply = self.ended.await.expect("it ends");
+        tokio::time::sleep(10 * LEASE).await;
+        assert!(self.fixture.sent().is_empty(), "it has ended");
+        reply
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_background_call_is_sent_until_it_has_a_reply() {
+    let call = BackgroundCall::start(Duration::from_secs(60));
+    let (mut request, _) = call.next().await;
+
+    for pause in [50, 100, 200, 400, 800, 1_000, 1_000] {
+        call.fail(request, FailureKind::Passing);
+        let (next, after) = call.next().await;
+        // The timer and the test each round up to whole milliseconds.
+        let earliest = Duration::from_millis(pause);
+        assert!(after >= earliest && after <= earliest + Duration::from_millis(3), "{pause}: {after:?}");
+        request = next;
+    }
+    answer(&call.fixture, request, Reply::Called(ScriptReply::Int(7)));
+
+    assert!(matches!(call.end().await, Some(ScriptReply::Int(7))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_background_call_ends_at_a_permanent_failure() {
+    let call = BackgroundCall::start(Duration::from_secs(60));
+    let (request, _) = call.next().await;
+
+    call.fail(request, FailureKind::Lasting);
+
+    assert!(call.end().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_background_call_ends_at_its_limit() {
+    let call = BackgroundCall::start(Duration::from_millis(120));
+    for _ in 0..2 {
+        let (request, _) = call.next().await;
+        call.fail(request, FailureKind::Passing);
+    }
+    let (request, _) = call.next().await;
+
+    call.fail(request, FailureKind::Passing); // 150 ms after its start
+
+    assert!(call.end().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn background_calls_beyond_the_bounds_end_without_a_reply() {
+    for (bytes, admitted) in [(0, MAX_BACKGROUND_CALLS), (MAX_BACKGROUND_BYTES / 2, 2)] {
+        let fixture = Fixture::new();
+        let calls: Vec<_> = (0..=admitted)
+            .map(|_| {
+                let (end, ended) = oneshot::channel();
+                let on_end = |reply: Option<ScriptReply>| {
+                    let _ = end.send(reply.is_some());
+                };
+                fixture.engine.call_in_background(
+                    name("order:7"),
+                    Arc::new(Operation { bytes }),
+                    LEASE,
+                    on_end,
+                );
+                ended
+            })
+            .collect();
+
+        let ended: Vec<_> = calls.into_iter().map(|ended| ended.now_or_never()).collect();
+
+        assert_eq!(ended.iter().position(Option::is_some), Some(admitted), "{bytes} bytes");
+        assert!(matches!(ended.last(), Some(Some(Ok(false)))), "{bytes} bytes");
+    }
+}
+
+async fn in_memory() -> LockManager {
+    LockManager::connect("memory://").await.expect("no server is needed")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_the_last_hold_and_call() {
+    for (of_guards, of_call) in [([2, 4], 3), ([2, 3], 5), ([0, 0], 1), ([1, 1], 0)] {
+        let locks = in_memory().await;
+        let held = [locks.lock("a"), locks.lock("b")].map(|lock| lock.acquire().now_or_never());
+        let held = held.map(|held| held.expect("it does not wait").expect("it is free"));
+        let (call, start) = (locks.engine().active_call(), Instant::now());
+        let at = |seconds| tokio::time::sleep_until(start + Duration::from_secs(seconds));
+        for (guard, seconds) in held.into_iter().zip(of_guards) {
+            let at = at(seconds);
+            tokio::spawn(async move {
+                at.await;
+                drop(guard);
+            });
+        }
+        let at = at(of_call);
+        tokio::spawn(async move {
+            at.await;
+            drop(call);
+        });
+
+        locks.shutdown(LEASE).await;
+
+        let last = of_guards.into_iter().max().max(Some(of_call)).map(Duration::from_secs);
+        assert_eq!(Some(start.elapsed()), last, "{of_guards:?} {of_call}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_what_outlasts_its_deadline() {
+    let locks = in_memory().await;
+    let guard = locks.lock("order:7").acquire().await.expect("it is free");
+    let (engine, start) = (Arc::clone(locks.engine()), Instant::now());
+    let call = engine.active_call();
+    let (closed, aborted) = (async { (engine.calls.closed.wait().await, start.elapsed()).1 }, async {
+        (engine.calls.aborted.wait().await, start.elapsed()).1
+    });
+    let grace = Duration::from_secs(2);
+    assert!(!engine.calls.closed.is_set() && !engine.calls.aborted.is_set());
+
+    let ((), closed, aborted, cause) = tokio::join!(locks.shutdown(grace), closed, aborted, guard.lost());
+
+    assert_eq!((closed, aborted, cause), (Duration::ZERO, grace, LossCause::Shutdown));
+    assert_eq!(start.elapsed(), grace + engine.rules.response_timeout, "it does not wait for ever");
+    assert!(engine.calls.closed.is_set() && engine.calls.aborted.is_set());
+    engine.calls.aborted.wait().now_or_never().expect("it has happened");
+    drop(call);
+}
+
+/// The task that holds the lock drives `memory://`, and must not run what is due far later.
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_a_month_lasts_a_month() {
+    let day = Duration::from_secs(24 * 60 * 60);
+    let locks = in_memory().await;
+    let lock = locks.lock("order:7").lease(30 * day).renew(false);
+
+    let ran = lock.run(async |_| tokio::time::sleep(29 * day).await).await;
+    let stopped = lock.run(async |_| pending::<()>().await).await;
+
+    assert!(ran.is_ok(), "{ran:?}");
+    assert!(
+        matches!(&stopped, Err(Error::Lost { cause: LossCause::Expired, held, .. }) if *held > 29 * day),
+        "{stopped:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_nested_call_knows_its_depth() {
+    let locks = in_memory().await;
+    let lock = locks.lock("order:7");
+    let depth = |guard: &crate::LockGuard| guard.held().expect("it is held").depth();
+
+    let depths = lock.run(async |outer| {
+        let inner = lock.run(async |middle| {
+            let innermost = lock.run(async |inner| depth(inner)).await;
+            (depth(middle), innermost.expect("it joins"))
+        });
+        (depth(outer), inner.await.expect("it joins"))
+    });
+
+    assert_eq!(depths.await.expect("it is free"), (0, (1, 2)));
+}
+
+/// Each manager has a lock of that name.
+#[tokio::test]
+async fn a_hold_of_another_manager_is_not_joined() {
+    let (locks, others) = (in_memory().await, in_memory().await);
+
+    let nested = locks
+        .lock("order:7")
+        .run(async |_| others.lock("order:7").run(async |_| others.inspect("order:7").await).await);
+
+    let seen = nested.await.expect("it is free").expect("it is free there").expect("memory replies");
+    assert!(seen.is_some_and(|seen| seen.is_held_here()), "it holds its own lock");
+}
