@@ -445,7 +445,17 @@ fn error_outcome(error: &Error) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::{Debug, Write as _};
+    use std::sync::{Arc, Mutex};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
     use super::*;
+    use crate::key::KeyBuilder;
+    use crate::protocol::command::{Failure, FailureKind};
+    use crate::sync::lock;
 
     #[test]
     fn the_guide_lists_every_event_with_its_level() {
@@ -497,5 +507,388 @@ mod tests {
 
         assert_eq!(written.into_inner(), 1);
         assert_eq!(limit.admit(BootInstant::from_nanos(2_000_000_000)), Some(3_999));
+    }
+
+    /// Records events, and what is recorded in spans, one line each.
+    #[derive(Clone, Debug)]
+    struct LineRecorder {
+        lines: Arc<Mutex<Vec<String>>>,
+        /// The last level that is enabled, and whether spans are.
+        enabled: (Level, bool),
+    }
+
+    impl LineRecorder {
+        fn add(&self, line: String) {
+            lock(&self.lines).push(line);
+        }
+    }
+
+    impl Subscriber for LineRecorder {
+        fn enabled(&self, of: &Metadata<'_>) -> bool {
+            *of.level() <= self.enabled.0 && (!of.is_span() || self.enabled.1)
+        }
+
+        fn new_span(&self, span: &Attributes<'_>) -> Id {
+            let mut line = Line(format!("new {}", span.metadata().name()));
+            span.record(&mut line);
+            self.add(line.0);
+            Id::from_u64(7)
+        }
+
+        fn record(&self, _: &Id, values: &Record<'_>) {
+            let mut line = Line("span".to_owned());
+            values.record(&mut line);
+            self.add(line.0);
+        }
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            let of = event.metadata();
+            assert_eq!(of.target(), "dlock");
+            let mut line = Line(format!("{} {}", of.level(), of.name()));
+            event.record(&mut line);
+            if let Some(parent) = event.parent() {
+                let _ = write!(line.0, " in {}", parent.into_u64());
+            }
+            self.add(line.0);
+        }
+
+        fn enter(&self, _: &Id) {
+            self.add("enter".to_owned());
+        }
+
+        fn exit(&self, _: &Id) {
+            self.add("exit".to_owned());
+        }
+    }
+
+    /// The fields of one event or span.
+    struct Line(String);
+
+    impl Visit for Line {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            if field.name() != "message" {
+                let _ = write!(self.0, " {}={value:?}", field.name());
+            }
+        }
+    }
+
+    /// Returns what `tell` emits, for a subscriber with these levels and with or without spans.
+    fn emitted_at(level: Level, has_spans: bool, tell: impl FnOnce()) -> Vec<String> {
+        let recorder = LineRecorder { lines: Arc::default(), enabled: (level, has_spans) };
+        tracing::subscriber::with_default(recorder.clone(), tell);
+        std::mem::take(&mut *lock(&recorder.lines))
+    }
+
+    fn emitted(tell: impl FnOnce()) -> Vec<String> {
+        emitted_at(Level::TRACE, true, tell)
+    }
+
+    fn key() -> LockKey {
+        LockKey::new("order:7").expect("a key")
+    }
+
+    fn hashed_key() -> LockKey {
+        KeyBuilder::new("").text("order:").hashed("id", "7").build().expect("a key")
+    }
+
+    fn unavailable(key: Option<LockKey>) -> Error {
+        Error::Unavailable { key, reason: "no connection".into() }
+    }
+
+    fn contended() -> Error {
+        Error::Contended { key: key(), attempts: 3, waited: SECOND, retry_after: None }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn events_have_their_levels_and_fields() {
+        let (key, lost) = (key(), |cause| (cause, SECOND));
+        let emitted = emitted(|| {
+            guard_lost(&key, lost(LossCause::Expired));
+            guard_lost(&key, lost(LossCause::MaxHold));
+            term_started(&key, 3);
+            term_ended(&key, 3);
+            connected(&"redis at h", "dl-1", "web-1");
+            disconnected("closed");
+            command_unsupported(&"redis at h", "WAIT", &"unknown command");
+            not_listening("shop", "no permission");
+            in_process_only(None);
+            in_process_only(Some("orders"));
+            override_unused("nightly");
+            namespaces_overlap("shop", "shop:eu");
+            not_tracking("unknown command");
+            actor_failed(&"a panic");
+        });
+
+        assert_eq!(
+            emitted,
+            [
+                "ERROR dlock.lost lock.key=order:7 lock.held_ms=1000 lock.cause=Expired",
+                "WARN dlock.max_hold_reached lock.key=order:7 lock.held_ms=1000",
+                "INFO dlock.term_started lock.key=order:7 term=3",
+                "INFO dlock.term_ended lock.key=order:7 term=3",
+                r#"INFO dlock.connected server=redis at h manager="dl-1" owner="web-1""#,
+                r#"WARN dlock.disconnected reason="closed""#,
+                r#"INFO dlock.command_unsupported server=redis at h command="WAIT" reason=unknown command"#,
+                r#"INFO dlock.subscribe_failed namespace="shop" reason="no permission""#,
+                r#"WARN dlock.in_process_only scope="this process alone""#,
+                r#"WARN dlock.in_process_only store="orders" scope="this process alone""#,
+                r#"WARN dlock.override_unused name="nightly""#,
+                r#"INFO dlock.namespaces_overlap namespace="shop" other="shop:eu""#,
+                r#"INFO dlock.tracking_disabled reason="unknown command""#,
+                "ERROR dlock.driver_panicked error=a panic",
+            ]
+        );
+    }
+
+    #[cfg(feature = "scheduled")]
+    #[test]
+    fn events_of_jobs_have_their_levels_and_fields() {
+        let key = key();
+        let emitted = emitted(|| {
+            job_started(&key, 9, 2);
+            job_finished(&key, 9, "ok", "");
+            job_finished(&key, 9, "failed", "no disk");
+            job_skipped(&key, "it runs elsewhere");
+            job_missed(&key, 4);
+            job_end_ignored(&key);
+            job_slot_ahead(&key, SECOND);
+            schedule_mismatched(&key, "1m", "2m");
+        });
+
+        assert_eq!(
+            emitted,
+            [
+                "INFO dlock.job_started lock.key=order:7 job.slot=9 job.attempt=2",
+                r#"INFO dlock.job_finished lock.key=order:7 job.slot=9 job.outcome="ok""#,
+                r#"WARN dlock.job_finished lock.key=order:7 job.slot=9 job.outcome="failed" job.error="no disk""#,
+                r#"DEBUG dlock.job_skipped lock.key=order:7 lock.reason="it runs elsewhere""#,
+                "WARN dlock.job_missed lock.key=order:7 missed=4",
+                "ERROR dlock.job_end_ignored lock.key=order:7",
+                "ERROR dlock.job_slot_ahead lock.key=order:7 ahead_ms=1000",
+                r#"WARN dlock.schedule_mismatched lock.key=order:7 own="1m" other="2m""#,
+            ]
+        );
+    }
+
+    #[cfg(feature = "idempotent")]
+    #[test]
+    fn events_of_idempotent_calls_have_their_levels_and_fields() {
+        let key = key();
+        let emitted = emitted(|| {
+            ran_without_record(&key, &unavailable(None));
+            idempotent_result_not_stored(&key, None);
+            idempotent_result_not_stored(&key, Some("pay"));
+            idempotent_end_pending(&key, 2);
+            idempotent_result_lost(&key, "the record has expired");
+            let span = idempotent_span("charge", Some(&key));
+            span.in_scope(|| {
+                idempotent_begun(Ok(false));
+                idempotent_begun(Ok(true));
+                idempotent_begun(Err(&contended()));
+            });
+        });
+
+        assert_eq!(
+            emitted,
+            [
+                r#"ERROR dlock.ran_without_record lock.key=order:7 lock.reason="no connection""#,
+                "ERROR dlock.result_not_stored lock.key=order:7",
+                r#"ERROR dlock.result_not_stored lock.key=order:7 lock.step="pay""#,
+                "WARN dlock.result_pending lock.key=order:7 lock.pending=2",
+                r#"ERROR dlock.result_lost lock.key=order:7 lock.reason="the record has expired""#,
+                r#"new dlock.idempotent lock.name="charge" lock.key=order:7"#,
+                "enter",
+                "exit",
+            ]
+        );
+    }
+
+    #[cfg(any(feature = "actix", feature = "axum", feature = "tonic", feature = "tower"))]
+    #[test]
+    fn an_error_that_a_client_caused_is_no_error_event() {
+        let emitted = emitted(|| {
+            answered(&Error::NotInstalled {});
+            answered(&contended());
+        });
+
+        let (levels, outcomes): (Vec<_>, Vec<_>) =
+            emitted.iter().filter_map(|line| line.split_once(' ')).unzip();
+        assert_eq!(levels, ["ERROR", "DEBUG"]);
+        assert!(
+            outcomes[0].contains(r#"lock.outcome="error""#) && outcomes[1].contains("order:7"),
+            "{outcomes:?}"
+        );
+    }
+
+    #[test]
+    fn a_call_records_how_it_ended_in_its_span() {
+        let key = key();
+        let outcome = |tell: &dyn Fn(&CallSpan)| {
+            let span = std::cell::OnceCell::new();
+            let mut lines = emitted(|| tell(span.get_or_init(|| CallSpan::begin(Some("place"), Some(&key)))));
+            assert_eq!(lines.remove(0), r#"new dlock.hold lock.name="place" lock.key=order:7"#);
+            lines.retain(|line| line != "enter" && line != "exit");
+            lines
+        };
+        let failure = || Failure::new(FailureKind::Passing, "no reply");
+        let held = || SECOND;
+        let lost = "ERROR dlock.lost lock.key=order:7 lock.held_ms=1000 lock.cause=NotOwner";
+        let lost_in_span = format!("{lost} in 7");
+        let failed =
+            |reason| format!(r#"WARN dlock.release_failed lock.key=order:7 lock.reason="{reason}" in 7"#);
+
+        for is_background in [false, true] {
+            let ended = |reply| {
+                outcome(&|span| match is_background {
+                    true => span.record_background_release(&key, &reply, held),
+                    false => span.record_release(&key, &reply, held),
+                })
+            };
+
+            assert_eq!(ended(Reply::Owner), [r#"span lock.outcome="released""#]);
+            for reply in [Reply::Unknown(failure()), Reply::Refused(failure())] {
+                assert_eq!(ended(reply), [r#"span lock.outcome="release_failed""#, &*failed("no reply")]);
+            }
+            assert_eq!(
+                ended(Reply::Contended),
+                [r#"span lock.outcome="release_failed""#, &*failed("not the owner")]
+            );
+        }
+        let not_owner = Reply::NotOwner;
+        assert_eq!(
+            outcome(&|span| span.record_background_release(&key, &not_owner, held)),
+            [r#"span lock.outcome="lost""#, &*lost_in_span]
+        );
+        assert_eq!(
+            outcome(&|span| span.record_release(&key, &not_owner, held))[0],
+            r#"span lock.outcome="lost""#
+        );
+        assert_eq!(outcome(&CallSpan::guarded), [r#"span lock.outcome="guarded""#]);
+        assert_eq!(outcome(&CallSpan::released), [r#"span lock.outcome="released""#]);
+        assert_eq!(
+            outcome(&|span| span.ran_without_lock(&key, &unavailable(None))),
+            [
+                r#"span lock.outcome="ran_without_lock""#,
+                r#"ERROR dlock.ran_without_lock lock.key=order:7 lock.reason="no connection" in 7"#
+            ]
+        );
+        assert_eq!(
+            outcome(&|span| span.acquired(&key, || (2, SECOND))),
+            ["span lock.attempts=2", "span lock.wait_ms=1000", "DEBUG dlock.acquired lock.key=order:7 in 7"]
+        );
+        assert_eq!(
+            outcome(&|span| span.not_acquired(&contended(), None)),
+            [
+                r#"span lock.outcome="contended""#,
+                "span lock.attempts=3",
+                "span lock.wait_ms=1000",
+                "DEBUG dlock.contended lock.key=order:7 lock.attempts=3 in 7"
+            ]
+        );
+        assert_eq!(
+            outcome(&|span| span.not_acquired(&unavailable(Some(key.clone())), None)),
+            [
+                r#"span lock.outcome="unavailable""#,
+                r#"WARN dlock.unavailable lock.key=order:7 lock.reason="no connection" suppressed=0 in 7"#
+            ]
+        );
+        assert_eq!(
+            outcome(&|span| span.not_acquired(&unavailable(None), None)),
+            [r#"span lock.outcome="unavailable""#],
+            "it is not about a lock"
+        );
+    }
+
+    #[test]
+    fn a_call_is_silent_only_if_no_subscriber_receives_its_parts() {
+        let is_silent = |level, has_spans| {
+            let mut is_silent = false;
+            drop(emitted_at(level, has_spans, || {
+                let span = CallSpan::begin(None, Some(&key()));
+                is_silent = span.is_silent();
+                assert_eq!((span.id().is_some(), span.enter().is_some()), (has_spans, has_spans));
+            }));
+            is_silent
+        };
+
+        assert!(!is_silent(Level::INFO, true) && !is_silent(Level::DEBUG, true));
+        assert!(!is_silent(Level::DEBUG, false), "`dlock.acquired` is received");
+        assert!(is_silent(Level::INFO, false));
+    }
+
+    #[test]
+    fn suppressed_errors_are_events_except_contention() {
+        let limits = EventLimits::default();
+        let clock = Clock::Set(Arc::default());
+        let suppress = |errors: &[Error]| {
+            let limits = Some((&limits, &clock));
+            emitted(|| errors.iter().for_each(|error| CallSpan::none().swallowed(error, limits)))
+        };
+        let lost = || Error::Lost { key: key(), held: SECOND, cause: LossCause::Expired, completed: false };
+
+        assert_eq!(suppress(&[contended()]), <[&str; 0]>::default());
+        let losses = suppress(&[lost(), lost()]);
+        assert_eq!(losses.len(), 2, "a loss is always emitted");
+        assert!(
+            losses.iter().all(|line| line.starts_with(
+                r#"ERROR dlock.error_suppressed lock.outcome="lost" error=lock `order:7` was lost"#
+            ) && line.ends_with("suppressed=0")),
+            "{losses:?}"
+        );
+        let outage = suppress(&[unavailable(None), unavailable(None)]);
+        assert_eq!(outage.len(), 1, "an outage is emitted once per second");
+        let Clock::Set(now) = &clock else { unreachable!("it is set") };
+        now.set(1_000_000_000);
+        assert!(suppress(&[unavailable(None)])[0].ends_with("suppressed=1"));
+    }
+
+    #[test]
+    fn hashed_values_are_in_no_event() {
+        let key = hashed_key();
+        let error = Error::Shutdown { key: Some(key.clone()) };
+        let shut_down = Error::Shutdown { key: None };
+
+        let emitted = emitted(|| {
+            guard_lost(&key, (LossCause::Expired, SECOND));
+            CallSpan::none().swallowed(&error, None);
+            CallSpan::none().swallowed(&shut_down, None);
+        });
+
+        assert_eq!(
+            emitted,
+            [
+                "ERROR dlock.lost lock.held_ms=1000 lock.cause=Expired",
+                r#"ERROR dlock.error_suppressed lock.outcome="shutdown" suppressed=0"#,
+                r#"ERROR dlock.error_suppressed lock.outcome="shutdown" error=the lock manager has been shut down suppressed=0"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn each_error_has_its_outcome() {
+        for (error, outcome) in [
+            (contended(), "contended"),
+            (Error::Lost { key: key(), held: SECOND, cause: LossCause::Expired, completed: false }, "lost"),
+            (unavailable(None), "unavailable"),
+            (Error::Shutdown { key: None }, "shutdown"),
+            (Error::Deadlock { key: key(), held: key() }, "deadlock"),
+            (Error::InProgress { key: key(), retry_after: None }, "in_progress"),
+            (Error::KeyReused { key: key(), function: None }, "key_reused"),
+            (Error::OutcomeUnknown { key: key(), attempt: 1 }, "outcome_unknown"),
+            (Error::ResultNotStored { key: key(), step: None }, "result_not_stored"),
+            (Error::Undecodable { key: key(), problem: "of version 1".into() }, "undecodable"),
+            (Error::NotInstalled {}, "error"),
+        ] {
+            assert_eq!(error_outcome(&error), outcome);
+        }
+    }
+
+    #[test]
+    fn a_subscriber_that_panics_does_not_end_the_driver() {
+        from_the_actor(|| panic!("this panic is part of the test"));
     }
 }
