@@ -203,6 +203,61 @@ mod paused_tests {
         assert!(first.nanos() >= 100_000_000_000, "{first:?}");
         assert!(first <= second && second < third, "{first:?} {second:?} {third:?}");
     }
+
+    /// Returns a runtime with a paused clock.
+    fn paused() -> runtime::Runtime {
+        let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("a runtime can be made")
+    }
+
+    /// Lets `minutes` pass on the clock of `runtime`, and returns the time there, in whole minutes.
+    fn minutes_after(runtime: &runtime::Runtime, minutes: u64, clock: &TokioClock) -> u64 {
+        runtime.block_on(async {
+            tokio::time::advance(Duration::from_secs(60 * minutes)).await;
+            clock.now().nanos() / 60_000_000_000
+        })
+    }
+
+    #[test]
+    fn each_runtime_that_is_behind_counts_its_own_time() {
+        let clock = after(Duration::ZERO, TokioClock::new);
+        let (ahead, first, second) = (paused(), paused(), paused());
+
+        assert_eq!(minutes_after(&ahead, 100, &clock), 100);
+        assert_eq!(minutes_after(&first, 10, &clock), 100, "from the latest time on");
+        assert_eq!(minutes_after(&second, 20, &clock), 100);
+        assert_eq!(minutes_after(&first, 50, &clock), 150);
+        assert_eq!(minutes_after(&second, 30, &clock), 150, "its own clock shows less");
+        assert_eq!(minutes_after(&second, 5, &clock), 155);
+        assert_eq!(minutes_after(&first, 3, &clock), 155);
+        assert_eq!(minutes_after(&first, 3, &clock), 158);
+        assert_eq!(minutes_after(&ahead, 70, &clock), 170, "it was never behind");
+    }
+
+    #[test]
+    fn more_runtimes_than_the_limit_do_not_go_back() {
+        let clock = after(Duration::ZERO, TokioClock::new);
+        let (oldest, newest) = (paused(), paused());
+        assert_eq!(minutes_after(&paused(), 100, &clock), 100);
+        assert_eq!(minutes_after(&oldest, 10, &clock), 100);
+        for _ in 0..MOST_RUNTIMES - 2 {
+            assert_eq!(minutes_after(&paused(), 0, &clock), 100);
+        }
+        assert_eq!(minutes_after(&newest, 0, &clock), 100);
+        assert_eq!(minutes_after(&oldest, 1, &clock), 101, "the limit is not exceeded");
+
+        assert_eq!(minutes_after(&paused(), 0, &clock), 101);
+
+        assert_eq!(lock(&clock.shown).behind.len(), MOST_RUNTIMES);
+        assert_eq!(minutes_after(&oldest, 1, &clock), 101, "it starts from the latest time again");
+        assert_eq!(minutes_after(&oldest, 1, &clock), 102);
+    }
+
+    #[test]
+    fn milliseconds_are_whole_and_bounded() {
+        assert_eq!(millis(Duration::from_micros(7_999)), 7);
+        assert_eq!(millis(Duration::MAX), u64::MAX);
+    }
 }
 
 #[cfg(all(test, target_os = "linux"))]

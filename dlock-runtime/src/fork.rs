@@ -198,10 +198,12 @@ impl<T: Default> PerProcess<T> {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::mpsc::{self, RecvTimeoutError};
     use std::time::Duration;
 
     use futures_util::FutureExt;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
     use crate::sync::lock;
@@ -266,5 +268,74 @@ mod tests {
     fn lock_all(engine: &crate::engine::Engine) -> impl Sized + '_ {
         let (_, clock) = engine.event_limits();
         (lock(&engine.wait_graph), engine.lock_shards(), clock.lock())
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_used_only_in_its_own_process() {
+        let (socket, mut peer) = tokio::io::duplex(64);
+        let mut socket = InOneProcess::new(socket);
+        let (mut read, mut written) = ([0; 8], [0; 8]);
+        peer.write_all(b"ping").await.expect("there is room");
+
+        assert!(socket.is_write_vectored());
+        assert_eq!(socket.read(&mut read).await.expect("it is open"), 4);
+        socket.write_all(b"ab").await.expect("there is room");
+        let parts = [io::IoSlice::new(b"c"), io::IoSlice::new(b"d")];
+        assert_eq!(socket.write_vectored(&parts).await.expect("there is room"), 2);
+        socket.flush().await.expect("it is open");
+        assert_eq!(peer.read(&mut written).await.expect("it is open"), 4);
+        assert_eq!((&read[..4], &written[..4]), (&b"ping"[..], &b"abcd"[..]));
+
+        peer.write_all(b"ping").await.expect("there is room");
+        socket.detector.simulate_fork();
+        assert!(socket.read(&mut read).now_or_never().is_none());
+        assert!(socket.write(b"ab").now_or_never().is_none());
+        assert!(socket.write_vectored(&parts).now_or_never().is_none());
+        assert!(socket.flush().now_or_never().is_none() && socket.shutdown().now_or_never().is_none());
+        drop(socket);
+        assert!(peer.read(&mut written).now_or_never().is_none(), "it is still open");
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_socket_is_passed_on_in_its_own_process() {
+        let (socket, mut peer) = tokio::io::duplex(64);
+        let mut socket = InOneProcess::new(socket);
+
+        socket.shutdown().await.expect("it is open");
+
+        assert_eq!(peer.read(&mut [0; 8]).now_or_never().expect("it is ready").expect("it has ended"), 0);
+    }
+
+    #[test]
+    fn a_task_is_neither_polled_nor_dropped_in_a_forked_process() {
+        for is_forked in [false, true] {
+            let alive = std::sync::Arc::new(());
+            let of_task = std::sync::Arc::clone(&alive);
+            let mut task = in_one_process(async move { std::sync::Arc::strong_count(&of_task) });
+            if is_forked {
+                task.detector.simulate_fork();
+            }
+
+            assert_eq!((&mut task).now_or_never(), (!is_forked).then_some(2));
+            drop(task);
+
+            assert_eq!(std::sync::Arc::strong_count(&alive), if is_forked { 2 } else { 1 });
+        }
+    }
+
+    #[test]
+    fn a_static_is_empty_in_each_forked_process() {
+        let value = PerProcess::<AtomicU64>::new();
+        let found =
+            || value.find_latest(|value| Some(value.load(Ordering::Relaxed)).filter(|value| *value > 0));
+        assert_eq!(found(), None);
+        value.get().store(1, Ordering::Relaxed);
+        assert_eq!((value.get().load(Ordering::Relaxed), found()), (1, Some(1)));
+
+        value.node().detector.simulate_fork();
+
+        assert_eq!((value.get().load(Ordering::Relaxed), found()), (0, Some(1)), "that of the parent");
+        value.get().store(2, Ordering::Relaxed);
+        assert_eq!((value.get().load(Ordering::Relaxed), found()), (2, Some(2)));
     }
 }

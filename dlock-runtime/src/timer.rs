@@ -129,3 +129,102 @@ fn start_thread() -> std::io::Result<Handle> {
     thread.spawn(move || runtime.block_on(std::future::pending::<()>()))?;
     Ok(handle)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::error::Error;
+
+    const SHORT: Duration = Duration::from_millis(20);
+
+    fn runtime(has_timers: bool) -> tokio::runtime::Runtime {
+        let mut builder = Builder::new_current_thread();
+        if has_timers {
+            builder.enable_time().start_paused(true);
+        }
+        builder.build().expect("a runtime can be made")
+    }
+
+    #[test]
+    fn a_runtime_without_timers_is_refused() {
+        let refused = runtime(false).block_on(async { check_runtime() });
+
+        let Err(Error::Config { part, problem }) = refused else { panic!("{refused:?}") };
+        assert!(&*part == "runtime" && problem.contains("enable_time()"), "{part}: {problem}");
+        assert!(runtime(true).block_on(async { check_runtime() }).is_ok());
+        assert!(check_runtime().is_ok(), "outside of tokio, the thread has timers");
+    }
+
+    /// Runs on a thread of its own: the timers of a thread depend on the runtimes that it has run.
+    #[test]
+    fn a_timer_never_ends_early() {
+        for has_timers in [None, Some(false)] {
+            let wait = move || {
+                let start = Instant::now();
+                let timer = async { Timer::new(SHORT).await };
+                match has_timers {
+                    Some(has_timers) => runtime(has_timers).block_on(timer),
+                    None => tokio_free(timer),
+                }
+                start.elapsed()
+            };
+
+            let waited = std::thread::spawn(wait).join().expect("no panic");
+
+            assert!(waited >= SHORT, "{has_timers:?}: {waited:?}");
+        }
+    }
+
+    /// Runs a future outside of tokio.
+    fn tokio_free(future: impl Future<Output = ()>) {
+        struct Unpark(std::thread::Thread);
+        impl std::task::Wake for Unpark {
+            fn wake(self: std::sync::Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+        let mut future = std::pin::pin!(future);
+        while future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            std::thread::park();
+        }
+    }
+
+    #[test]
+    fn a_timer_of_a_paused_runtime_uses_its_clock() {
+        runtime(true).block_on(async {
+            let mut timer = Timer::new(Duration::from_secs(3_600));
+            assert!((&mut timer).now_or_never().is_none());
+            tokio::time::advance(Duration::from_secs(3_599)).await;
+            assert!((&mut timer).now_or_never().is_none());
+            tokio::time::advance(Duration::from_millis(1_002)).await;
+            assert!((&mut timer).now_or_never().is_some());
+        });
+    }
+
+    #[test]
+    fn a_task_runs_on_the_current_runtime_or_on_the_thread() {
+        let spawn_and_wait = || {
+            let (ran, has_run) = mpsc::channel();
+            spawn(Box::pin(async move {
+                let _ = ran.send(std::thread::current().name().map(str::to_owned));
+            }));
+            has_run
+        };
+
+        let on_thread = spawn_and_wait().recv_timeout(Duration::from_secs(60)).expect("it runs");
+        let on_runtime = runtime(false).block_on(async {
+            let has_run = spawn_and_wait();
+            tokio::task::yield_now().await;
+            has_run.try_recv().expect("it runs")
+        });
+
+        assert_eq!(on_thread.as_deref(), Some("dlock-timer"));
+        assert_ne!(on_runtime.as_deref(), Some("dlock-timer"));
+    }
+}
