@@ -605,4 +605,67 @@ mod tests {
             assert_eq!(refusal(&url), None, "{url}");
         }
     }
+
+    #[test]
+    fn each_method_changes_its_setting() {
+        let second = Duration::from_secs(1);
+        let settings = LockManager::builder("redis://h")
+            .namespace("shop")
+            .owner("web-1")
+            .layout(Layout::Native)
+            .publish(Publish::Auto)
+            .lease(11 * second)
+            .response_timeout(12 * second)
+            .connect_timeout(13 * second)
+            .grant_lease(14 * second)
+            .handoff_budget(15 * second)
+            .poll_interval(16 * second)
+            .fence_ttl(170 * second)
+            .yield_to_foreign(true)
+            .replica_acks(2)
+            .tracking(false)
+            .target()
+            .expect("they are valid")
+            .settings;
+
+        assert_eq!((&*settings.namespace, &*settings.owner), ("shop", "web-1"));
+        assert_eq!((settings.lease, settings.connect_timeout), (11 * second, 13 * second));
+        assert_eq!(settings.fence_ttl, 170 * second);
+        let rules = settings.rules;
+        assert_eq!((rules.response_timeout, rules.grant_lease), (12 * second, 14 * second));
+        assert_eq!((rules.handoff_budget, rules.poll_interval), (15 * second, 16 * second));
+        assert_eq!((rules.yield_to_foreign, rules.replica_acks, rules.tracking), (true, 2, false));
+    }
+
+    #[tokio::test]
+    async fn overrides_are_parsed_when_the_manager_connects() {
+        let with = |text: &str| LockManager::builder("memory://").overrides(text).connect();
+
+        let locks = with("orders.place: wait=2s").await.expect("it is valid");
+        assert!(locks.overrides().changes("orders.place").is_some());
+        assert!(locks.overrides().changes("orders.cancel").is_none());
+
+        let refused = with("orders.place: speed=2s").await;
+        assert!(
+            matches!(&refused, Err(Error::Config { part, .. }) if part.contains("overrides")),
+            "{refused:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_manager_has_the_owner_and_the_namespace_that_were_set() {
+        let builder = LockManager::builder("memory://").owner("web-1").namespace("shop");
+        let locks = builder.connect().await.expect("no server is needed");
+        let (first, second) = (locks.lock("order:7"), locks.clone());
+        assert_eq!((locks.owner(), locks.namespace()), ("web-1", "shop"));
+        assert!(second.id() == locks.id() && locks.id().len() > 8);
+
+        let held = first.acquire().await.expect("it is free");
+
+        let seen = locks.inspect("order:7").await.expect("memory replies").expect("it is held");
+        assert_eq!((seen.owner(), seen.holder()), (Some("web-1"), Some(&*locks.id())));
+        assert_eq!(held.key().full_name(), "shop:order:7");
+        drop(held);
+        assert!(locks.inspect("order:7").await.expect("memory replies").is_none());
+    }
 }

@@ -140,4 +140,32 @@ mod tests {
         assert_listed("calls of a `credentials` callback", &written(MOST_THREADS));
         drop(release);
     }
+
+    #[test]
+    fn a_password_can_be_without_a_user() {
+        assert_eq!(
+            Credentials::new("locks", "secret").into_parts(),
+            (Some("locks".to_owned()), "secret".to_owned())
+        );
+        assert_eq!(Credentials::password("secret").into_parts(), (None, "secret".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_callback_that_fails_gives_its_reason() {
+        let limit = Duration::from_secs(10);
+        let given = CredentialsProvider::new(|| async { Ok(Credentials::new("locks", "secret")) });
+        let failing = CredentialsProvider::new(|| async { Err("no token".into()) });
+        let panicking = CredentialsProvider::new(|| async { panic!("this panic is part of the test") });
+        let late = CredentialsProvider::new(std::future::pending);
+
+        assert_eq!(given.ask(limit).await.expect("it succeeds").into_parts().1, "secret");
+        for (provider, limit, reason) in [
+            (failing, limit, "the callback for credentials failed: no token"),
+            (panicking, limit, "the callback for credentials panicked"),
+            (late, Duration::from_millis(10), "the callback for credentials did not reply in 10 ms"),
+        ] {
+            let failure = provider.ask(limit).await.expect_err("it fails");
+            assert_eq!((failure.kind, &*failure.reason), (FailureKind::Passing, reason));
+        }
+    }
 }

@@ -681,4 +681,123 @@ mod tests {
             "deadlock: this call holds `b` and waits for `a`, whose holder waits, directly or through others, for `b`; acquire both locks in the same order everywhere"
         );
     }
+
+    fn key() -> LockKey {
+        LockKey::new("order:7").expect("a key")
+    }
+
+    #[test]
+    fn each_error_of_a_lock_has_its_codes_and_key() {
+        let second = Some(Duration::from_secs(1));
+        let (text, held) = (|| Arc::<str>::from("problem"), Duration::ZERO);
+        for (error, http, grpc, retry_after, has_key) in [
+            (contended(None), 409, 10, second, true),
+            (
+                Error::Lost { key: key(), held, cause: LossCause::Expired, completed: false },
+                500,
+                13,
+                None,
+                true,
+            ),
+            (Error::Unavailable { key: Some(key()), reason: text() }, 503, 14, second, true),
+            (Error::Unavailable { key: None, reason: text() }, 503, 14, second, false),
+            (Error::Shutdown { key: Some(key()) }, 503, 14, second, true),
+            (Error::Shutdown { key: None }, 503, 14, second, false),
+            (Error::InvalidKey { template: text(), problem: text() }, 400, 3, None, false),
+            (Error::UnknownJob { key: key() }, 404, 5, None, true),
+            (Error::WrongKind { key: key(), found: text() }, 500, 13, None, true),
+            (Error::FencingCounter { key: key(), problem: text() }, 500, 13, None, true),
+            (Error::Reentrant { key: key() }, 500, 13, None, true),
+            (Error::Deadlock { key: key(), held: key() }, 500, 13, None, true),
+            (Error::InProgress { key: key(), retry_after: None }, 409, 10, second, true),
+            (Error::KeyReused { key: key(), function: None }, 422, 3, None, true),
+            (Error::OutcomeUnknown { key: key(), attempt: 1 }, 500, 2, None, true),
+            (Error::ResultNotStored { key: key(), step: None }, 500, 15, None, true),
+            (Error::Undecodable { key: key(), problem: text() }, 500, 13, None, true),
+            (Error::NotInstalled {}, 500, 13, None, false),
+            (config("url", "it is empty"), 500, 13, None, false),
+        ] {
+            let codes = (error.http_status(), error.grpc_code(), error.retry_after());
+            assert_eq!(codes, (http, grpc, retry_after), "{error:?}");
+            assert_eq!(error.key(), has_key.then(key).as_ref(), "{error:?}");
+            let variant = format!("{error:?}");
+            assert_eq!(error.is_contended(), variant.starts_with("Contended"), "{error:?}");
+            assert_eq!(error.is_lost(), variant.starts_with("Lost"), "{error:?}");
+            assert_eq!(error.is_unavailable(), variant.starts_with("Unavailable"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_failure_becomes_the_error_with_its_remedy() {
+        for (kind, of_key, of_server) in [
+            (
+                FailureKind::Passing,
+                "Unavailable: lock `order:7` is unavailable: no",
+                "Unavailable: the lock server is",
+            ),
+            (
+                FailureKind::Lasting,
+                "Config: invalid lock configuration: server: no",
+                "Config: invalid lock configuration: server",
+            ),
+            (
+                FailureKind::Untrusted,
+                "Config: invalid lock configuration: tls: no",
+                "Config: invalid lock configuration: tls",
+            ),
+            (
+                FailureKind::WrongKind,
+                "WrongKind: key `order:7` holds data of another kind: no",
+                "Unavailable",
+            ),
+            (FailureKind::InvalidKey, "InvalidKey: invalid lock key `order:7`: no", "Unavailable"),
+            (
+                FailureKind::FencingCounter,
+                "FencingCounter: lock `order:7` has no further fencing token: no",
+                "Unavailable",
+            ),
+        ] {
+            let failure = Failure::new(kind, "no");
+
+            let (shown, of_request) =
+                (format!("{:?}", failure.clone().into_error(key())), failure.of_the_server());
+
+            assert!(shown.starts_with(of_key), "{shown}");
+            assert!(format!("{of_request:?}").starts_with(of_server), "{of_request:?}");
+            assert_eq!(of_request.key(), None);
+        }
+    }
+
+    #[test]
+    fn retry_after_is_rounded_up_to_seconds() {
+        let after = |live| Error::InProgress { key: key(), retry_after: Some(live) }.headers().next();
+
+        for (live, seconds) in [(0, "1"), (1_000, "1"), (5_000, "1")] {
+            assert_eq!(after(Duration::from_millis(live)), Some(("Retry-After", seconds.to_owned())));
+        }
+    }
+
+    #[test]
+    fn each_cause_of_a_loss_has_its_own_text() {
+        use LossCause::{
+            Cancelled, Expired, Forked, GrantUnconfirmed, MaxHold, NotOwner, Released, Shutdown,
+        };
+        let causes = [Expired, GrantUnconfirmed, NotOwner, MaxHold, Shutdown, Released, Cancelled, Forked];
+
+        let texts: HashSet<_> = causes.iter().map(ToString::to_string).collect();
+
+        assert_eq!(texts.len(), causes.len());
+        assert!(!texts.contains("") && texts.contains("its lease expired"), "{texts:?}");
+    }
+
+    #[test]
+    fn a_reused_key_names_the_other_call() {
+        let text = |function: Option<&str>| {
+            Error::KeyReused { key: key(), function: function.map(Into::into) }.to_string()
+        };
+
+        assert!(text(None).contains("`order:7` was used for a call with another payload"), "{}", text(None));
+        assert!(text(Some("")).contains("a call of a function without a name"), "{}", text(Some("")));
+        assert!(text(Some("charge")).contains("a call of function `charge`"), "{}", text(Some("charge")));
+    }
 }

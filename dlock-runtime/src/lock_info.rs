@@ -106,3 +106,47 @@ impl LockInfo {
         self.fencing_token
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::TokenSource;
+
+    #[test]
+    fn the_state_of_a_lock_is_shown_as_the_server_reports_it() {
+        let (us, other) =
+            (TokenSource::of_process(7 << 32).process(), TokenSource::of_process(8 << 32).process());
+        let ttl = Some(Duration::from_secs(5));
+        for (holder, kept, is_here, is_kept, is_foreign) in [
+            (Some(us), false, true, false, false),
+            (Some(us), true, true, true, false),
+            (Some(other), true, false, false, false),
+            (None, true, false, false, true),
+        ] {
+            let record = RecordInfo { holder, waiters: 3, ttl, fence: Some(9) };
+
+            let info = LockInfo::new(record, Some("web-1".to_owned()), us, kept);
+
+            assert_eq!(info.holder().map(str::to_owned), holder.map(ProcessId::shown));
+            assert_eq!(
+                (info.is_held_here(), info.is_kept_here(), info.is_foreign()),
+                (is_here, is_kept, is_foreign)
+            );
+            assert_eq!((info.owner(), info.waiters(), info.remaining()), (Some("web-1"), 3, ttl));
+            assert_eq!(info.fencing_token().map(FencingToken::get), Some(9));
+        }
+    }
+
+    #[test]
+    fn what_the_server_does_not_know_is_none() {
+        let (us, record) = (
+            TokenSource::of_process(7 << 32).process(),
+            RecordInfo { holder: None, waiters: 0, ttl: None, fence: None },
+        );
+
+        let info = LockInfo::new(record, None, us, false);
+
+        assert_eq!((info.holder(), info.owner(), info.waiters()), (None, None, 0));
+        assert_eq!((info.remaining(), info.fencing_token()), (None, None));
+    }
+}

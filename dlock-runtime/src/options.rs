@@ -298,4 +298,93 @@ mod tests {
         assert_eq!(max_hold.lease(Duration::from_secs(5)).terms(DEFAULT).lease(), Duration::from_secs(5));
         assert_eq!(Options::new().terms(DEFAULT).lease(), DEFAULT);
     }
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn each_method_sets_its_option() {
+        let set = Options::new()
+            .lease(ms(1_000))
+            .renew(false)
+            .retry(3)
+            .wait(ms(2_000))
+            .backoff(ms(7), ms(70))
+            .max_hold(ms(3_000))
+            .min_hold(ms(400))
+            .min_hold_on(MinHoldOn::Ok)
+            .reentrant(false)
+            .on_lost(OnLost::Finish)
+            .release_mode(ReleaseMode::Background)
+            .try_only();
+
+        assert_eq!((set.lease, set.renew, set.retry), (Some(ms(1_000)), false, 3));
+        assert_eq!((set.wait, set.backoff), (Some(ms(2_000)), RetryPolicy::exponential(ms(7), ms(70))));
+        assert_eq!((set.max_hold, set.min_hold), (Some(ms(3_000)), Some(ms(400))));
+        assert_eq!((set.min_hold_on, set.reentrant, set.on_lost), (MinHoldOn::Ok, false, OnLost::Finish));
+        assert_eq!((set.release_mode, set.try_only), (ReleaseMode::Background, true));
+        // Not changed by the methods after them.
+        assert_eq!(set.retry(4).lease, Some(ms(1_000)));
+    }
+
+    #[test]
+    fn options_are_refused_beyond_their_bounds() {
+        let (shortest, longest, step) = (ms(100), 365 * DAY, Duration::from_nanos(1));
+        let new = Options::new;
+        for (options, part) in [
+            (new(), None),
+            (new().lease(shortest), None),
+            (new().lease(shortest - step), Some("lease")),
+            (new().lease(longest), None),
+            (new().lease(longest + step), Some("lease")),
+            (new().max_hold(shortest), None),
+            (new().max_hold(shortest - step), Some("max_hold")),
+            (new().max_hold(longest), None),
+            (new().max_hold(longest + step), Some("max_hold")),
+            (new().min_hold(longest), None),
+            (new().min_hold(longest + step), Some("min_hold")),
+            (new().lease(ms(500)).max_hold(ms(500)), None),
+            (new().lease(ms(500) + step).max_hold(ms(500)), Some("lease")),
+            (new().min_hold(DEFAULT + step), None),
+            (new().min_hold(DEFAULT).renew(false), None),
+            (new().min_hold(DEFAULT + step).renew(false), Some("min_hold")),
+            (new().lease(ms(500)).min_hold(ms(500)).renew(false), None),
+            (new().lease(ms(500)).min_hold(ms(501)).renew(false), Some("min_hold")),
+            (new().lease(ms(500)).min_hold(ms(501)), None),
+            (new().lease(ms(500)).renew(false), None),
+        ] {
+            let refused = options.checked(DEFAULT);
+            let told = match &refused {
+                Ok(()) => None,
+                Err(Error::Config { part, problem }) => {
+                    assert!(problem.contains(&**part) || problem.contains("is not between"), "{problem}");
+                    Some(&**part)
+                }
+                Err(error) => panic!("{options:?}: {error}"),
+            };
+            assert_eq!(told, part, "{options:?}: {refused:?}");
+            let by_macro = options.contradiction().map(|(part, _)| part);
+            let depends_on_manager = options.lease.is_none() && !options.renew;
+            assert_eq!(by_macro, part.filter(|_| !depends_on_manager), "{options:?}");
+        }
+    }
+
+    #[test]
+    fn the_lease_under_a_max_hold_covers_the_margin() {
+        let lease = |max_hold| Options::new().max_hold(max_hold).terms(DEFAULT).lease();
+
+        assert_eq!(lease(ms(10_000)), ms(10_205));
+        assert_eq!(lease(ms(29_406)), ms(29_406) + ms(29_406) / 50 + ms(5));
+        assert_eq!(lease(ms(29_407)), DEFAULT);
+    }
+
+    #[test]
+    fn a_checked_lease_is_returned() {
+        assert_eq!(checked_lease(ms(100)).ok(), Some(ms(100)));
+        let error = checked_lease(ms(99)).expect_err("it is too short").to_string();
+        assert!(error.contains("99ms is not between 100 ms and 365 days"), "{error}");
+    }
 }

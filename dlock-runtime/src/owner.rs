@@ -63,4 +63,13 @@ mod tests {
             assert_eq!(problem(owner), None, "{owner:?}");
         }
     }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_default_owner_begins_with_the_host() {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a machine has a name");
+        let first = host.chars().next().filter(char::is_ascii_alphanumeric);
+
+        assert!(first.is_none_or(|first| of_this_process().starts_with(first)), "{}", of_this_process());
+    }
 }
