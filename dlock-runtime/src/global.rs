@@ -211,3 +211,59 @@ impl From<AlreadyInstalled> for Error {
         config("manager", error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    async fn in_memory() -> LockManager {
+        LockManager::connect("memory://").await.expect("no server is needed")
+    }
+
+    #[tokio::test]
+    async fn a_manager_is_installed_until_it_is_shut_down() {
+        let (slot, first, second) = (Slot::default(), in_memory().await, in_memory().await);
+        let url = || Some("memory://".to_owned());
+        assert!(slot.get().is_none() && slot.find().is_none() && slot.of_url("memory://").is_none());
+
+        slot.install(first.clone(), url()).expect("there is none");
+        assert!(slot.install(second.clone(), url()).is_err());
+
+        for found in [slot.get(), slot.find(), slot.of_url("memory://").and_then(Result::ok)] {
+            assert_eq!(found.map(|manager| manager.id()), Some(first.id()));
+        }
+        let other = slot.of_url("memory://orders").expect("one is installed");
+        assert!(matches!(&other, Err(Error::Config { part, .. }) if &**part == "url"), "{other:?}");
+
+        first.shutdown(Duration::ZERO).await;
+        assert!(slot.of_url("memory://").is_none(), "another one can be installed");
+        assert!(slot.get().is_some(), "its refusals say that it was shut down");
+        slot.install(second.clone(), None).expect("the first was shut down");
+        assert_eq!(slot.get().map(|manager| manager.id()), Some(second.id()));
+        assert!(slot.of_url("memory://").expect("one is installed").is_err(), "its URL is unknown");
+    }
+
+    #[tokio::test]
+    async fn a_future_uses_the_manager_that_it_is_given() {
+        let (outer, inner) = (in_memory().await, in_memory().await);
+        let current = || manager().map(|manager| manager.id()).ok();
+
+        let seen = with_manager(outer.clone(), async {
+            let nested = with_manager(inner.clone(), async { current() }).await;
+            let spawned = tokio::spawn(in_current_scope(async move { current() })).await.expect("no panic");
+            let without = tokio::spawn(async move { current() }).await.expect("no panic");
+            [nested, spawned, current(), without]
+        });
+
+        assert_eq!(seen.await, [Some(inner.id()), Some(outer.id()), Some(outer.id()), None]);
+    }
+
+    #[test]
+    fn a_second_installation_is_a_configuration_error() {
+        let error = Error::from(AlreadyInstalled {});
+
+        assert!(matches!(&error, Error::Config { part, .. } if &**part == "manager"), "{error:?}");
+    }
+}

@@ -385,4 +385,93 @@ mod tests {
         assert!(stopped.is_ok(), "a body is kept");
         assert!(root.await.expect("no panic").is_err_and(|error| error.is_lost()));
     }
+
+    async fn in_memory() -> LockManager {
+        LockManager::connect("memory://").await.expect("no server is needed")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guard_shows_how_long_it_is_valid() {
+        let (lease, second) = (Duration::from_secs(30), Duration::from_secs(1));
+        let lock = in_memory().await.lock("order:7").lease(lease).renew(false);
+        let guard = lock.acquire().await.expect("it is free");
+        let (start, remaining) = (tokio::time::Instant::now(), guard.remaining());
+        assert!(remaining <= lease && remaining > lease - second, "{remaining:?}");
+        assert_eq!(guard.deadline(), start + remaining);
+
+        tokio::time::advance(10 * second).await;
+        assert_eq!((guard.remaining(), guard.deadline()), (remaining - 10 * second, start + remaining));
+        guard.check().expect("it is held");
+        guard.extend(2 * lease).await.expect("it is held");
+        let extended = guard.remaining();
+        assert!(extended <= 2 * lease && extended > 2 * lease - 2 * second, "{extended:?}");
+
+        tokio::time::advance(2 * lease).await;
+        assert_eq!((guard.remaining(), guard.lost().await), (Duration::ZERO, LossCause::Expired));
+        assert!(guard.check().is_err_and(|error| error.is_lost()));
+        assert!(guard.extend(lease).await.is_err_and(|error| error.is_lost()));
+        assert!(guard.fencing_token().await.is_err_and(|error| error.is_lost()));
+        assert!(guard.release().await.is_err_and(|error| error.is_lost()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_another_call_has_released_is_lost() {
+        let locks = in_memory().await;
+        let lock = locks.lock("order:7");
+
+        for request in [0, 1, 2] {
+            let guard = lock.acquire().await.expect("it is free");
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(locks.force_release("order:7").await.expect("memory replies"));
+
+            let told = match request {
+                0 => guard.extend(Duration::from_secs(30)).await,
+                1 => guard.fencing_token().await.map(drop),
+                _ => guard.release().await,
+            };
+
+            let Err(Error::Lost { cause, held, completed: false, .. }) = told else {
+                panic!("request {request}: {told:?}")
+            };
+            assert_eq!(cause, LossCause::NotOwner, "request {request}");
+            assert!(request < 2 || held == Duration::from_secs(1), "{held:?}");
+        }
+        assert!(!locks.force_release("order:7").await.expect("memory replies"), "it is free");
+    }
+
+    #[tokio::test]
+    async fn fencing_tokens_grow_with_each_hold() {
+        let lock = in_memory().await.lock("order:7");
+        let first = lock.acquire().await.expect("it is free");
+        let token = first.fencing_token().await.expect("it is held");
+        assert_eq!(first.fencing_token().await.expect("it is held"), token, "one for each hold");
+        first.release().await.expect("it is held");
+
+        let second = lock.acquire().await.expect("it is free");
+        let next = second.fencing_token().await.expect("it is held");
+
+        assert!(next > token && next.get() > 1, "{next} {token}");
+        assert_eq!(next.to_string(), next.get().to_string());
+    }
+
+    #[test]
+    fn a_guard_without_a_hold_has_its_key_and_its_error() {
+        let key = LockKey::new("order:7").expect("a key");
+        let guard = LockGuard::unlocked(key.clone(), Error::Shutdown { key: None });
+
+        assert_eq!((guard.key(), guard.remaining(), guard.held().is_none()), (&key, Duration::ZERO, true));
+        assert!(matches!(guard.check(), Err(Error::Shutdown { key: None })));
+    }
+
+    #[test]
+    fn a_manager_that_has_ended_is_unavailable() {
+        let key = LockKey::new("order:7").expect("a key");
+
+        let ended = usable(&key, Err(())).expect_err("there is no reply");
+
+        assert!(
+            matches!(&ended, Error::Unavailable { reason, .. } if &**reason == "the lock manager has ended")
+        );
+        assert!(matches!(usable(&key, Ok::<_, ()>(Reply::NotOwner)), Ok(Reply::NotOwner)));
+    }
 }

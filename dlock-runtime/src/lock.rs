@@ -325,3 +325,93 @@ impl Lock {
         Ok(LockGuard::new(held))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    async fn in_memory() -> LockManager {
+        LockManager::connect("memory://").await.expect("no server is needed")
+    }
+
+    #[tokio::test]
+    async fn each_method_sets_its_option() {
+        let lock = in_memory().await.lock("order:7");
+
+        let lock = lock
+            .lease(SECOND)
+            .renew(false)
+            .retry(3)
+            .wait(2 * SECOND)
+            .backoff(SECOND, 4 * SECOND)
+            .max_hold(5 * SECOND)
+            .min_hold(SECOND / 2)
+            .min_hold_on(MinHoldOn::Ok)
+            .reentrant(false)
+            .on_lost(OnLost::Finish)
+            .release_mode(ReleaseMode::Background);
+
+        let expected = Options::new()
+            .lease(SECOND)
+            .renew(false)
+            .retry(3)
+            .wait(2 * SECOND)
+            .backoff(SECOND, 4 * SECOND)
+            .max_hold(5 * SECOND)
+            .min_hold(SECOND / 2)
+            .min_hold_on(MinHoldOn::Ok)
+            .reentrant(false)
+            .on_lost(OnLost::Finish)
+            .release_mode(ReleaseMode::Background);
+        assert_eq!(format!("{:?}", lock.options), format!("{expected:?}"));
+        assert_eq!(format!("{:?}", lock.options(Options::new()).options), format!("{:?}", Options::new()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_try_neither_waits_nor_retries() {
+        let lock = in_memory().await.lock("order:7").retry(3).wait(60 * SECOND);
+        let held = lock.try_acquire().await.expect("memory replies").expect("it is free");
+        let start = Instant::now();
+
+        assert!(lock.try_acquire().await.expect("memory replies").is_none());
+
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        drop(held);
+        assert!(lock.try_acquire().await.expect("memory replies").is_some());
+    }
+
+    /// The caller of an error must repeat the work, so it need not learn of the loss.
+    #[tokio::test(start_paused = true)]
+    async fn a_value_after_a_loss_is_replaced_and_an_error_is_not() {
+        let lock = in_memory().await.lock("order:7").lease(SECOND).renew(false);
+        let outlive = async |result: Result<u8, Error>| {
+            lock.try_run(async |_| {
+                let _ = futures_util::FutureExt::now_or_never(tokio::time::advance(2 * SECOND));
+                result
+            })
+            .await
+        };
+
+        let (value, failed) = (outlive(Ok(7)).await, outlive(Err(Error::NotInstalled {})).await);
+
+        assert!(matches!(value, Err(Error::Lost { completed: true, .. })), "{value:?}");
+        assert!(matches!(failed, Err(Error::NotInstalled {})), "{failed:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn min_hold_on_success_keeps_the_lock_after_a_success_only() {
+        for (result, is_kept) in [(Ok(()), true), (Err(Error::NotInstalled {}), false)] {
+            let lock = in_memory().await.lock("order:7").min_hold(10 * SECOND).min_hold_on(MinHoldOn::Ok);
+
+            let _ = lock.try_run(async |_| result).await;
+
+            assert_eq!(lock.try_acquire().await.expect("memory replies").is_none(), is_kept);
+            tokio::time::sleep(11 * SECOND).await;
+            assert!(lock.try_acquire().await.expect("memory replies").is_some());
+        }
+    }
+}

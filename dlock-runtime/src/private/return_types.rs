@@ -348,4 +348,58 @@ mod tests {
 
         assert!(value.is_none() && told);
     }
+
+    fn unavailable() -> Error {
+        Error::Unavailable { key: None, reason: "no connection".into() }
+    }
+
+    #[test]
+    fn an_error_is_reported_by_a_type_that_carries_it() {
+        assert!(matches!(finish::<Alias>(Ok(Ok(7))), Ok(7)));
+        assert!(matches!(finish::<Alias>(Err(not_installed())), Err(Error::NotInstalled {})));
+        assert!(matches!(finish_started::<Alias>(Ok(Ok(7))), Ok(7)));
+        assert!(matches!(finish_started::<Alias>(Err(not_installed())), Err(Error::NotInstalled {})));
+        assert!(Alias::Err(contended()).is_error() && !Alias::Ok(7).is_error());
+    }
+
+    #[test]
+    fn only_an_error_that_the_type_carries_is_an_error() {
+        assert!(Completed::new(&Alias::Err(contended())).is_error());
+        assert!(!Completed::new(&Alias::Ok(7)).is_error());
+        assert!(!Completed::new(&7_u64).is_error() && !Completed::new(&None::<u8>).is_error());
+    }
+
+    #[test]
+    fn a_skip_keeps_the_value_of_a_body_that_ran() {
+        let swallowed = |_: &Error| panic!("nothing is to be swallowed");
+
+        assert_eq!(finish_or_skip::<Option<u8>>(Ok(Some(7)), swallowed), Some(7));
+        assert!(matches!(
+            finish_or_skip::<Result<Option<u8>, Error>>(Ok(Ok(Some(7))), swallowed),
+            Ok(Some(7))
+        ));
+    }
+
+    #[test]
+    fn every_hidden_error_of_a_unit_function_is_reported() {
+        let mut told = 0;
+        for error in [contended(), unavailable(), not_installed()] {
+            let () = finish_or_skip(Err(error), |_| told += 1);
+        }
+
+        assert_eq!(told, 3);
+    }
+
+    #[test]
+    fn skipping_an_unavailable_server_hides_nothing_else() {
+        let mut told = Vec::new();
+        let mut skip =
+            |result| skip_unavailable::<Result<Option<u8>, Error>>(result, |error| told.push(error.clone()));
+
+        assert!(matches!(skip(Ok(Ok(Some(7)))), Ok(Ok(Some(7)))));
+        assert!(matches!(skip(Err(unavailable())), Ok(Ok(None))));
+        assert!(skip(Err(contended())).is_err_and(|error| error.is_contended()));
+
+        assert!(matches!(&told[..], [error] if error.is_unavailable()), "{told:?}");
+    }
 }
