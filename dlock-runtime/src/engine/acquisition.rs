@@ -362,7 +362,7 @@ impl Wakers {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::pin::pin;
     use std::sync::atomic::AtomicUsize;
     use std::task::{Context, Poll, Wake};
@@ -375,7 +375,7 @@ mod tests {
 
     /// Counts how often it is woken.
     #[derive(Default)]
-    struct CountingWaker(AtomicUsize);
+    pub(in crate::engine) struct CountingWaker(AtomicUsize);
 
     impl Wake for CountingWaker {
         fn wake(self: Arc<Self>) {
@@ -383,11 +383,11 @@ mod tests {
         }
     }
 
-    fn counters(count: usize) -> Vec<Arc<CountingWaker>> {
+    pub(in crate::engine) fn counters(count: usize) -> Vec<Arc<CountingWaker>> {
         (0..count).map(|_| Arc::default()).collect()
     }
 
-    fn woken(counters: &[Arc<CountingWaker>]) -> Vec<usize> {
+    pub(in crate::engine) fn woken(counters: &[Arc<CountingWaker>]) -> Vec<usize> {
         counters.iter().map(|counter| counter.0.load(Ordering::SeqCst)).collect()
     }
 

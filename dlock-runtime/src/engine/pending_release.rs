@@ -127,4 +127,39 @@ mod tests {
         assert_eq!((0..2_000).filter(|_| limit.try_acquire()).count(), MAX_BACKGROUND_RELEASES);
         assert_listed("background releases without a reply", &written(MAX_BACKGROUND_RELEASES));
     }
+
+    #[test]
+    fn each_report_has_its_recipient() {
+        let (limit, span) = (BackgroundReleaseLimit::default(), CallSpan::none());
+        let acquisition = Acquisition::new(LockKey::new("order:7").expect("a key"));
+        let begin = |report: ReleaseReport<'_>| report.begin(&acquisition, &limit);
+
+        assert!(matches!(begin(ReleaseReport::None), (None, PendingRelease::Done)));
+        let caller = begin(ReleaseReport::Caller);
+        assert!(matches!(&caller, (Some(ReplyRecipient::Caller(_)), PendingRelease::Sent(_))));
+        assert_eq!(limit.count(), 0);
+        let logged = begin(ReleaseReport::Log(&span));
+        assert!(matches!(&logged, (Some(ReplyRecipient::Log(..)), PendingRelease::Logged)));
+        assert_eq!(limit.count(), 1);
+        limit.on_reply(caller.0.as_ref());
+        limit.on_reply(None);
+        assert_eq!(limit.count(), 1, "only background releases count");
+        limit.on_reply(logged.0.as_ref());
+        assert_eq!(limit.count(), 0);
+
+        while limit.try_acquire() {}
+        let (recipient, pending) = begin(ReleaseReport::Log(&span));
+        assert!(matches!(recipient, Some(ReplyRecipient::Caller(_))), "the caller waits beyond the limit");
+        assert!(pending.answer().is_some() && logged.1.answer().is_none());
+    }
+
+    #[test]
+    fn a_released_hold_knows_its_key_and_its_time() {
+        let acquisition = Acquisition::new(LockKey::new("order:7").expect("a key"));
+        acquisition.end(BootInstant::START);
+        let released: &dyn ReleasedHold = &*acquisition;
+
+        let second = BootInstant::START.plus(Duration::from_secs(1));
+        assert_eq!((released.key().as_str(), released.held_for(second)), ("order:7", Duration::from_secs(1)));
+    }
 }

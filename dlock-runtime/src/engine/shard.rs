@@ -118,3 +118,24 @@ impl Shard {
 
 /// Enough that tasks on 24 cores rarely contend, and few enough to scan all for the next deadline.
 const SHARDS: u64 = if cfg!(any(dlock_loom, dlock_shuttle)) { 2 } else { 16 };
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_spread_over_all_shards() {
+        let shards = Shards::new();
+        let mut counts = HashMap::new();
+        for number in 0..16_000 {
+            let (shard, hash) = shards.of_key(&format!("order:{number}"));
+            assert_eq!(shards.of_key(&format!("order:{number}")).1, hash, "the same for each call");
+            *counts.entry(std::ptr::from_ref(shard)).or_insert(0) += 1;
+        }
+
+        let (least, most) = (counts.values().min(), counts.values().max());
+        assert!(counts.len() == 16 && least > Some(&700) && most < Some(&1_300), "{counts:?}");
+    }
+}

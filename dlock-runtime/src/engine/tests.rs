@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -13,17 +14,20 @@ use tokio::time::Instant;
 use crate::backend::event_effects::EventEffects;
 use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
 use crate::backend::{BackendEvents as _, Request};
-use crate::clock::{Clock, TokioClock, boot_time};
+use crate::clock::{Clock, SetClock, TokioClock, boot_time};
+use crate::engine::acquisition::SharedAcquisition;
+use crate::engine::acquisition::tests::{counters, woken};
+use crate::engine::hold_guard::HoldGuard;
 use crate::engine::store_calls::{CallFailure, MAX_BACKGROUND_BYTES, MAX_BACKGROUND_CALLS};
 use crate::engine::throttle_tests::Fixture;
 use crate::error::LossCause;
 use crate::key::{LockKey, Name};
 use crate::options::Options;
-use crate::protocol::command::{Command, Failure, FailureKind, Reply, ScriptReply};
+use crate::protocol::command::{Command, Failure, FailureKind, RecordInfo, Reply, ScriptReply};
 use crate::protocol::deadline::{BootInstant, Deadline};
 use crate::protocol::foreign_clients::{FleetHold, Grant};
 use crate::token::Token;
-use crate::{Error, LockManager};
+use crate::{Error, LockManager, OnLost};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -139,7 +143,7 @@ fn a_loss_to_max_hold_leaves_the_lock_to_its_body_until_the_lease_expires() {
 
 /// An operation that only a server would run.
 #[derive(Debug, Default)]
-struct Operation {
+pub(super) struct Operation {
     bytes: usize,
 }
 
@@ -411,4 +415,207 @@ async fn a_hold_of_another_manager_is_not_joined() {
 
     let seen = nested.await.expect("it is free").expect("it is free there").expect("memory replies");
     assert!(seen.is_some_and(|seen| seen.is_held_here()), "it holds its own lock");
+}
+
+#[test]
+fn a_dropped_engine_closes_its_backend_except_in_a_forked_process() {
+    for is_forked in [false, true] {
+        let (fixture, start) = (Fixture::new(), boot_time());
+        let held = fixture.hold("order:7", LEASE, start);
+        let Fixture { engine, recorder } = fixture;
+        if is_forked {
+            engine.fork.simulate_fork();
+        }
+
+        drop(engine);
+
+        assert_eq!(recorder.is_closed(), !is_forked);
+        let references = if is_forked { 2 } else { 1 };
+        assert_eq!(SharedAcquisition::strong_count(&held), references, "keys of the parent are leaked");
+    }
+}
+
+/// The waiting task drives `memory://`, so its timer must follow the deadline of the key.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_task_is_woken_if_its_key_is_due_earlier() {
+    let locks = in_memory().await;
+    let lock = locks.lock("order:7").wait(LEASE);
+    let (held, counters) = (lock.acquire().await.expect("it is free"), counters(1));
+    let waker = Waker::from(Arc::clone(&counters[0]));
+    let mut waiting = pin!(lock.acquire());
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let report = |event: &dyn Fn(&mut EventEffects)| {
+        let mut effects = EventEffects::default();
+        event(&mut effects);
+        effects.run();
+    };
+    let (engine, key) = (locks.engine(), held.key().name());
+
+    report(&|effects| engine.on_invalidation(Some(key), engine.now(), effects));
+    assert_eq!(woken(&counters), [0], "no deadline has changed");
+    report(&|effects| engine.on_reconnect(true, &|_| false, engine.now(), effects));
+    assert_eq!(woken(&counters), [0], "another server");
+    report(&|effects| engine.on_reconnect(true, &|_| true, engine.now(), effects));
+    assert_eq!(woken(&counters), [1], "its lease is renewed earlier");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_outlasts_the_lease_that_it_has_extended() {
+    let second = Duration::from_secs(1);
+    let lock = in_memory().await.lock("order:7").lease(10 * second).renew(false);
+
+    let ran = lock.run(async |guard| {
+        tokio::time::sleep(5 * second).await;
+        guard.extend(60 * second).await.expect("it is held");
+        tokio::time::sleep(30 * second).await;
+    });
+
+    assert!(ran.await.is_ok());
+}
+
+/// A task that was granted the lock, and has not run, did no work that `min_hold` protects.
+#[tokio::test(start_paused = true)]
+async fn a_grant_to_a_dropped_call_is_released_at_once() {
+    let lock = in_memory().await.lock("order:7");
+    let held = lock.acquire().await.expect("it is free");
+    let mut waiting = Box::pin(lock.clone().min_hold(LEASE).wait(LEASE).acquire());
+    assert!(waiting.as_mut().now_or_never().is_none());
+
+    drop(held);
+    assert!(lock.try_acquire().await.expect("memory replies").is_none(), "it was granted");
+    drop(waiting);
+
+    assert!(lock.try_acquire().await.expect("memory replies").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nested_calls_of_one_body_wait_for_each_other() {
+    let lock = in_memory().await.lock("order:7").wait(LEASE);
+    let start = Instant::now();
+    let nested = || lock.run(async |_| tokio::time::sleep(Duration::from_secs(2)).await);
+
+    let ran = lock.run(async |_| tokio::join!(nested(), nested())).await;
+
+    assert!(matches!(ran, Ok((Ok(()), Ok(())))), "{ran:?}");
+    assert_eq!(start.elapsed(), Duration::from_secs(4));
+}
+
+/// Returns a manager whose clock stands still, and its requests.
+fn with_set_clock() -> (Fixture, LockManager, Arc<SetClock>) {
+    let clock = Arc::<SetClock>::default();
+    let fixture = Fixture::with_clock(Clock::Set(Arc::clone(&clock)));
+    let locks = LockManager::over(Arc::clone(&fixture.engine));
+    (fixture, locks, clock)
+}
+
+#[test]
+fn the_owner_of_another_manager_is_looked_up_in_time() {
+    let other = Token::of_numbers(8, 1).expect("a token").process();
+    for (passed, is_asked) in [(999_999_999, true), (1_000_000_000, false)] {
+        let (fixture, locks, clock) = with_set_clock();
+        let mut inspected = pin!(locks.inspect("order:7"));
+        assert!(inspected.as_mut().now_or_never().is_none());
+        let [request] = <[Request; 1]>::try_from(fixture.sent()).expect("one is sent");
+        let record = RecordInfo { holder: Some(other), waiters: 2, ttl: Some(LEASE), fence: None };
+
+        clock.set(passed);
+        answer(&fixture, request, Reply::Info(Some(record)));
+        let seen = inspected.now_or_never().expect("it does not wait for longer");
+
+        let commands: Vec<_> = fixture.sent().iter().map(|request| request.command).collect();
+        assert_eq!(commands, Vec::from_iter(is_asked.then_some(Command::Call)), "{passed} ns");
+        let seen = seen.expect("there is a reply").expect("it is held");
+        assert_eq!((seen.waiters(), seen.owner(), seen.is_held_here()), (2, None, false));
+    }
+}
+
+#[test]
+fn the_owner_of_the_own_manager_needs_no_request() {
+    let (fixture, locks, _) = with_set_clock();
+    let (own, key) = (fixture.engine.tokens.process(), LockKey::new("order:7").expect("a key"));
+
+    let owner = locks.owner_of(own, &key, BootInstant::START).now_or_never().expect("it is known");
+
+    assert!(owner.is_some_and(|owner| owner == locks.owner()) && fixture.sent().is_empty());
+}
+
+#[test]
+fn a_manager_is_ready_if_the_server_replies() {
+    let passing = || failure(FailureKind::Passing);
+    for (reply, is_ready) in
+        [(Reply::Owner, true), (Reply::Unknown(passing()), false), (Reply::Refused(passing()), false)]
+    {
+        let (fixture, locks, _) = with_set_clock();
+        let name = Name::from(locks.namespace());
+        let mut pinged = pin!(fixture.engine.query(&name, Command::Ping));
+        assert!(pinged.as_mut().now_or_never().is_none());
+        let [request] = <[Request; 1]>::try_from(fixture.sent()).expect("one is sent");
+        assert_eq!(request.command, Command::Ping);
+
+        answer(&fixture, request, reply);
+
+        let replied = pinged.now_or_never().expect("it has its reply");
+        assert_eq!(matches!(replied, Ok(Reply::Owner)), is_ready, "{replied:?}");
+        let late = locks.ready().now_or_never().expect("the backend has no patience");
+        assert!(
+            late.is_err_and(|error| error.to_string().contains("no reply from the server within 500 ms"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_manager_that_was_shut_down_is_not_ready() {
+    let locks = in_memory().await;
+    assert!(locks.ready().await.is_ok() && !locks.is_shut_down());
+
+    locks.shutdown(Duration::ZERO).await;
+
+    assert!(locks.is_shut_down());
+    assert!(matches!(locks.ready().await, Err(Error::Shutdown { key: None })));
+    assert!(matches!(locks.lock("order:7").acquire().await, Err(Error::Shutdown { key: Some(_) })));
+}
+
+/// A forked process neither has the lock nor releases it. A body that may not be stopped continues.
+#[tokio::test]
+async fn a_fork_inside_a_body_ends_it_unless_it_runs_to_its_end() {
+    for (on_lost, waits, expected) in [
+        (OnLost::Abort, true, Err(false)),
+        (OnLost::Abort, false, Err(true)),
+        (OnLost::Finish, true, Ok(7)),
+        (OnLost::Finish, false, Ok(7)),
+    ] {
+        let locks = in_memory().await;
+        let engine = Arc::clone(locks.engine());
+
+        let lock = locks.lock("order:7").on_lost(on_lost);
+        let ran = lock.run(async |_| {
+            engine.fork.simulate_fork();
+            if waits {
+                tokio::task::yield_now().await;
+            }
+            7
+        });
+
+        let ended = ran.await.map_err(|error| match error {
+            Error::Lost { cause: LossCause::Forked, completed, .. } => completed,
+            error => panic!("{error:?}"),
+        });
+        assert_eq!(ended, expected, "{on_lost:?} {waits}");
+    }
+}
+
+#[tokio::test]
+async fn a_loss_error_says_whether_the_body_has_completed() {
+    let guard = in_memory().await.lock("order:7").acquire().await.expect("it is free");
+    let held: &HoldGuard = guard.held().expect("it is held");
+    let loss = (LossCause::Expired, LEASE);
+
+    for (error, is_completed) in [(held.lost_error(loss), false), (held.lost_error_of_completed(loss), true)]
+    {
+        let Error::Lost { key, held, cause, completed } = error else { panic!("{error:?}") };
+        assert_eq!(
+            (key.as_str(), held, cause, completed),
+            ("order:7", LEASE, LossCause::Expired, is_completed)
+        );
+    }
 }

@@ -4,14 +4,16 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::backend::event_effects::EventEffects;
-use crate::backend::{Backend, BackendEvents, Capabilities, Request};
+use crate::backend::{Backend, BackendEvents, Capabilities, OwnerSource, Request};
 use crate::clock::{Clock, boot_time};
 use crate::engine::Engine;
 use crate::engine::acquisition::{Acquisition, AcquisitionRef, AcquisitionState, SharedAcquisition};
+use crate::engine::tests::Operation;
 use crate::key::LockKey;
 use crate::options::Options;
 use crate::protocol::ProtocolConfig;
@@ -20,16 +22,24 @@ use crate::protocol::deadline::BootInstant;
 use crate::protocol::retry_state::{RetryLimits, RetryState};
 use crate::protocol::wait_queue::QueueEntry;
 use crate::sync::lock;
-use crate::token::TokenSource;
+use crate::token::{ProcessId, TokenSource};
 
 /// A backend that only records the requests that it is given.
 #[derive(Debug, Default)]
-pub(super) struct RequestRecorder(Mutex<Vec<Request>>);
+pub(super) struct RequestRecorder {
+    requests: Mutex<Vec<Request>>,
+    is_closed: AtomicBool,
+}
 
 impl RequestRecorder {
     /// Returns the requests since the last call.
     pub(super) fn take(&self) -> Vec<Request> {
-        std::mem::take(&mut *lock(&self.0))
+        std::mem::take(&mut *lock(&self.requests))
+    }
+
+    /// Returns `true` if the engine has closed the backend.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
     }
 }
 
@@ -41,7 +51,7 @@ impl Backend for RequestRecorder {
     fn attach(&self, _: Weak<dyn BackendEvents>) {}
 
     fn submit(&self, request: Request) {
-        lock(&self.0).push(request);
+        lock(&self.requests).push(request);
     }
 
     fn flush(&self, _: BootInstant, _: &mut EventEffects) {}
@@ -54,13 +64,19 @@ impl Backend for RequestRecorder {
         Box::pin(std::future::ready(()))
     }
 
-    fn close(&self) {}
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    fn owner_of(&self, _: ProcessId, _: &str) -> OwnerSource {
+        OwnerSource::Server(Arc::new(Operation::default()), Box::new(|_| Some("web-1".to_owned())))
+    }
 }
 
 /// An engine and the requests that it has sent.
 pub(super) struct Fixture {
     pub(super) engine: Arc<Engine>,
-    recorder: Arc<RequestRecorder>,
+    pub(super) recorder: Arc<RequestRecorder>,
 }
 
 impl Fixture {

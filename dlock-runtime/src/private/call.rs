@@ -373,3 +373,137 @@ impl<F: Future, K> fmt::Debug for Run<'_, F, K> {
         f.debug_struct("Run").field("call", self.call).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::options::MinHoldOn;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    static SITE: Callsite = Callsite::new("orders.place", Options::new().retry(3).min_hold_on(MinHoldOn::Ok))
+        .namespace("billing");
+
+    static PLAIN: Callsite = Callsite::new("orders.cancel", Options::new());
+
+    static RUNS_UNLOCKED: Callsite = Callsite::new("orders.show", Options::new()).runs_unlocked();
+
+    async fn in_memory() -> LockManager {
+        let builder = LockManager::builder("memory://").namespace("shop").overrides("orders.place: wait=2s");
+        builder.connect().await.expect("no server is needed")
+    }
+
+    /// Runs a body that returns 7, or the error.
+    async fn run(call: &Call) -> Result<u8> {
+        let body = pin!(Body::Future { future: std::future::ready(7) });
+        call.run(body, |_| false).await
+    }
+
+    #[tokio::test]
+    async fn a_call_has_the_options_of_its_site_its_arguments_and_the_overrides() {
+        let locks = in_memory().await;
+
+        let call = Call::under(&locks, &SITE).lease(5 * SECOND).max_hold(9 * SECOND).min_hold(SECOND);
+        let call = call.wait(SECOND).key("order:7");
+        let other = Call::under(&locks, &PLAIN).wait(SECOND).retry(2).key("order:7");
+
+        let Options { lease, max_hold, min_hold, wait, retry, .. } = *call.options();
+        assert_eq!((lease, max_hold, min_hold), (Some(5 * SECOND), Some(9 * SECOND), Some(SECOND)));
+        assert_eq!((wait, retry), (Some(2 * SECOND), 3), "overrides take precedence");
+        assert_eq!((other.options().wait, other.options().retry), (Some(SECOND), 2));
+        assert_eq!((SITE.name(), PLAIN.name()), ("orders.place", "orders.cancel"));
+        let name = |call: &Call| call.key.clone().map(|key| key.expect("a key").full_name().to_owned());
+        assert_eq!(
+            (name(&call).as_deref(), name(&other).as_deref()),
+            (Some("billing:order:7"), Some("shop:order:7"))
+        );
+        let built = call.template().text("order:7").build().expect("a key");
+        assert_eq!(built.full_name(), "billing:order:7");
+    }
+
+    #[tokio::test]
+    async fn a_call_holds_its_lock_while_its_body_runs() {
+        let locks = in_memory().await;
+        let (call, other) = (Call::under(&locks, &PLAIN).key("a"), Call::under(&locks, &PLAIN).key("a"));
+        call.acquire().await.expect("it is free");
+        assert_eq!(call.guard().key().as_str(), "a");
+
+        let refused = run(&other).await;
+
+        assert!(refused.is_err_and(|error| error.is_contended()));
+        assert!(matches!(run(&call).await, Ok(7)));
+        assert!(matches!(run(&Call::under(&locks, &PLAIN).key("a")).await, Ok(7)), "it was released");
+    }
+
+    #[tokio::test]
+    async fn without_a_manager_a_call_is_not_installed() {
+        let call = Call::new(&RUNS_UNLOCKED).key("a");
+
+        assert!(matches!(run(&call).await, Err(Error::NotInstalled {})));
+        assert!(matches!(call.acquire().await, Err(Error::NotInstalled {})));
+    }
+
+    #[tokio::test]
+    async fn only_an_unavailable_server_lets_a_body_run_without_its_lock() {
+        for (site, is_forked, runs) in
+            [(&RUNS_UNLOCKED, true, true), (&RUNS_UNLOCKED, false, false), (&PLAIN, true, false)]
+        {
+            let locks = in_memory().await;
+            let held = locks.lock("a").acquire().await.expect("it is free");
+            if is_forked {
+                locks.engine().fork.simulate_fork(); // all requests are refused
+            }
+            let call = Call::under(&locks, site).key("a");
+
+            let ran = run(&call).await;
+
+            assert_eq!(ran.is_ok(), runs, "{site:?}: {ran:?}");
+            assert!(!runs || call.guard().check().is_err_and(|error| error.is_unavailable()));
+            assert_eq!(ran.is_err_and(|error| error.is_contended()), !is_forked);
+            drop(held);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_value_that_is_kept_replaces_the_loss() {
+        static SHORT: Callsite = Callsite::new("short", Options::new().lease(SECOND).renew(false));
+        for keeps in [true, false] {
+            let locks = in_memory().await;
+            let call = Call::under(&locks, &SHORT).key("a");
+            let body = pin!(Body::Future {
+                future: async {
+                    let _ = tokio::time::advance(2 * SECOND).now_or_never();
+                    7
+                }
+            });
+
+            let ended = call.run(body, |value| keeps && *value == 7).await;
+
+            match ended {
+                Ok(value) => assert!(keeps && value == 7),
+                Err(error) => {
+                    assert!(!keeps && matches!(error, Error::Lost { completed: true, .. }), "{error:?}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn min_hold_on_success_depends_on_the_value_of_the_body() {
+        for (value, is_kept) in [(Ok(7), true), (Err("it failed"), false)] {
+            let locks = in_memory().await;
+            let call = Call::under(&locks, &SITE).min_hold(10 * SECOND).key("a");
+            let body = pin!(Body::Future { future: call.with_success(async { value }, Result::is_err) });
+
+            let ran = call.run(body, Result::is_err).await;
+
+            assert_eq!(ran.expect("it is free"), value);
+            let next = locks.lock(KeyBuilder::new("billing").text("a")).try_acquire();
+            assert_eq!(next.await.expect("memory replies").is_none(), is_kept);
+        }
+    }
+}

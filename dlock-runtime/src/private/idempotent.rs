@@ -387,3 +387,116 @@ where
     };
     ended(call.run_bytes_attached(body).await, &key, &replies)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::ConstantKey;
+    use super::*;
+
+    type Output = Result<Option<u8>, Error>;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    static SITE: IdempotentSite = IdempotentSite::new("charge", "Option<u8>")
+        .namespace("billing")
+        .ttl(SECOND.saturating_mul(90))
+        .lease(SECOND.saturating_mul(20))
+        .wait(SECOND.saturating_mul(3))
+        .on_crash(OnCrash::Resume)
+        .runs_while_unavailable()
+        .version(4);
+
+    static PLAIN: IdempotentSite = IdempotentSite::new("pay", "u8").runs_without_key();
+
+    async fn in_memory() -> LockManager {
+        let builder = LockManager::builder("memory://").namespace("shop");
+        builder.connect().await.expect("no server is needed")
+    }
+
+    #[tokio::test]
+    async fn a_site_passes_its_options_to_each_call() {
+        let locks = in_memory().await;
+
+        let (call, key) = IdempotentCall::under(&locks, &SITE).key("order:7").call.expect("a key");
+
+        let shown = format!("{call:?}");
+        for option in [
+            "ttl: 90s",
+            "lease: Some(20s)",
+            "wait: Some(3s)",
+            "on_crash: Resume",
+            "on_unavailable: Run",
+            "version: 4",
+            r#"result_type: "Option<u8>""#,
+            r#"name: "charge""#,
+            "is_recorded: true",
+        ] {
+            assert!(shown.contains(option), "{option}: {shown}");
+        }
+        assert_eq!(key.full_name(), "billing:order:7");
+    }
+
+    #[tokio::test]
+    async fn a_call_without_a_key_runs_without_a_record_only_if_the_site_allows_it() {
+        let locks = in_memory().await;
+        let without_key = |site| {
+            let call = IdempotentCall::under(&locks, site);
+            let key = call.template().text("order:").part("id", &None::<u8>);
+            call.key(key).call
+        };
+        let invalid = IdempotentCall::under(&locks, &PLAIN).key(ConstantKey("order:<id>")).call;
+
+        let (call, key) = without_key(&PLAIN).expect("it is allowed");
+        let (_, other) = without_key(&PLAIN).expect("it is allowed");
+
+        assert!(format!("{call:?}").contains("is_recorded: false"), "{call:?}");
+        assert!(key.full_name().starts_with("shop:without-key:") && key != other, "{key}");
+        assert!(matches!(without_key(&SITE), Err(Error::InvalidKey { .. })));
+        assert!(matches!(invalid, Err(Error::InvalidKey { .. })), "{invalid:?}");
+    }
+
+    #[tokio::test]
+    async fn a_fingerprint_tells_payloads_apart() {
+        let locks = in_memory().await;
+        let pay = |payload: u8, result: u8| {
+            let call = IdempotentCall::under(&locks, &PLAIN).key("order:7").fingerprint(&payload);
+            run_attached(call, forgetting::<Output>(), async move |_| Ok(Some(result)))
+        };
+
+        assert!(matches!(pay(1, 7).await, Ok(Some(7))));
+        assert!(matches!(pay(1, 8).await, Ok(Some(7))), "it is replayed");
+        assert!(matches!(pay(2, 9).await, Err(Error::KeyReused { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_duplicate_of_a_running_call_is_skipped_or_reported() {
+        let locks = in_memory().await;
+        let call = || IdempotentCall::under(&locks, &PLAIN).key("order:7");
+        let (entered, has_entered) = tokio::sync::oneshot::channel();
+        let running = async move |_| {
+            let _ = entered.send(());
+            std::future::pending::<Output>().await
+        };
+        let running = tokio::spawn(run_attached(call(), forgetting::<Output>(), running));
+        has_entered.await.expect("it runs");
+
+        let skipped = run_detached(call(), skipping(forgetting::<Output>()), async |_| Ok(Some(1))).await;
+        let refused = run_attached(call(), forgetting::<Output>(), async |_| Ok(Some(1))).await;
+
+        assert!(matches!(skipped, Ok(None)), "{skipped:?}");
+        assert!(matches!(refused, Err(Error::InProgress { .. })), "{refused:?}");
+        running.abort();
+    }
+
+    #[tokio::test]
+    async fn without_a_manager_no_body_runs() {
+        let call = || IdempotentCall::new(&PLAIN).key("order:7").fingerprint(&1);
+        let body = async |_| panic!("it does not run");
+
+        let attached = run_attached(call(), forgetting::<Output>(), body).await;
+        let detached = run_detached(call(), skipping(forgetting::<Output>()), body).await;
+
+        assert!(matches!(attached, Err(Error::NotInstalled {})), "{attached:?}");
+        assert!(matches!(detached, Err(Error::NotInstalled {})), "{detached:?}");
+    }
+}

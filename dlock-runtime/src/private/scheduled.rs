@@ -126,3 +126,33 @@ where
     let Returns { output, not_run } = returns;
     FunctionCall { manager, names_manager, name, slot, schedule, output, not_run }.run(body).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Output = Result<Option<u8>, Error>;
+
+    #[test]
+    fn only_the_text_of_an_error_is_recorded() {
+        let Returns { output, not_run } = returns::<Output>();
+
+        assert_eq!((output.failure)(&Ok(Some(7))), None);
+        assert_eq!((output.failure)(&Ok(None)), None);
+        let failed = (output.of_error)(Error::NotInstalled {});
+        assert!((output.failure)(&failed).is_some_and(|text| text.contains("no lock manager is installed")));
+        assert!(matches!(not_run(), Ok(None)));
+    }
+
+    #[tokio::test]
+    async fn a_site_has_the_slot_and_the_manager_that_it_names() {
+        let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(60);
+        let locks = LockManager::connect("memory://").await.expect("no server is needed");
+
+        let (current, named) = (JobSite::new("nightly"), JobSite::under(&locks, "nightly").slot(slot));
+
+        assert!(!current.names_manager && current.slot.is_none() && current.manager.is_err());
+        assert_eq!((named.names_manager, named.slot, named.name), (true, Some(slot), "nightly"));
+        assert_eq!(named.manager.expect("it was given").id(), locks.id());
+    }
+}
