@@ -450,3 +450,32 @@ impl fmt::Debug for LockManager {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(any(feature = "idempotent", feature = "scheduled"))]
+    #[tokio::test]
+    async fn records_need_a_store_and_a_manager_that_is_not_shut_down() {
+        let locks = LockManager::connect("memory://").await.expect("no server is needed");
+        let key = LockKey::new("order:7").expect("a key");
+        assert!(locks.check_records(&key, "job", "jobs").is_ok());
+
+        locks.shutdown(Duration::ZERO).await;
+
+        let refused = locks.check_records(&key, "job", "jobs");
+        assert!(matches!(&refused, Err(Error::Shutdown { key: Some(of) }) if *of == key), "{refused:?}");
+        assert!(locks.check_store("job", "jobs").is_ok(), "it is still one server");
+    }
+
+    #[tokio::test]
+    async fn debug_shows_what_an_operator_needs() {
+        let builder = LockManager::builder("memory://").owner("web-1").namespace("shop");
+        let locks = builder.connect().await.expect("no server is needed");
+
+        let shown = format!("{locks:?}");
+
+        assert!(shown.contains(&locks.id()) && shown.contains("web-1") && shown.contains("shop"), "{shown}");
+    }
+}

@@ -121,6 +121,28 @@ fn a_key_is_in_use_while_a_task_holds_it() {
     drop(held);
 }
 
+#[cfg(feature = "testing")]
+#[tokio::test]
+async fn the_calls_that_wait_for_a_key_are_counted() {
+    let locks = in_memory().await;
+    let lock = locks.lock("order:7").wait(LEASE);
+    let held = lock.acquire().await.expect("it is free");
+    let waiting = || locks.engine().waiting(held.key().name());
+    assert_eq!(waiting(), 0);
+
+    let calls: Vec<_> = (0..2)
+        .map(|_| {
+            let mut call = Box::pin(lock.acquire());
+            assert!(call.as_mut().now_or_never().is_none());
+            call
+        })
+        .collect();
+
+    assert_eq!(waiting(), 2);
+    drop(calls);
+    assert_eq!(waiting(), 0);
+}
+
 #[test]
 fn a_loss_to_max_hold_leaves_the_lock_to_its_body_until_the_lease_expires() {
     let (fixture, start) = (Fixture::new(), boot_time());
@@ -310,7 +332,7 @@ async fn background_calls_beyond_the_bounds_end_without_a_reply() {
             })
             .collect();
 
-        let ended: Vec<_> = calls.into_iter().map(|ended| ended.now_or_never()).collect();
+        let ended: Vec<_> = calls.into_iter().map(futures_util::FutureExt::now_or_never).collect();
 
         assert_eq!(ended.iter().position(Option::is_some), Some(admitted), "{bytes} bytes");
         assert!(matches!(ended.last(), Some(Some(Ok(false)))), "{bytes} bytes");
@@ -457,6 +479,22 @@ async fn a_waiting_task_is_woken_if_its_key_is_due_earlier() {
     assert_eq!(woken(&counters), [0], "another server");
     report(&|effects| engine.on_reconnect(true, &|_| true, engine.now(), effects));
     assert_eq!(woken(&counters), [1], "its lease is renewed earlier");
+}
+
+/// No thread keeps the time of `memory://`: the waiting task does.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_task_acquires_the_lock_when_its_lease_expires() {
+    let second = Duration::from_secs(1);
+    let lock = in_memory().await.lock("order:7").lease(10 * second).renew(false);
+    let (held, start) = (lock.acquire().await.expect("it is free"), Instant::now());
+
+    let refused = lock.clone().wait(4 * second).acquire().await;
+    assert!(refused.is_err_and(|error| error.is_contended()));
+    assert_eq!(start.elapsed(), 4 * second);
+    let next = lock.clone().wait(60 * second).acquire().await;
+
+    assert!(next.is_ok() && held.check().is_err_and(|error| error.is_lost()), "{next:?}");
+    assert!(start.elapsed() >= 10 * second && start.elapsed() < 11 * second, "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -616,6 +654,44 @@ async fn a_loss_error_says_whether_the_body_has_completed() {
         assert_eq!(
             (key.as_str(), held, cause, completed),
             ("order:7", LEASE, LossCause::Expired, is_completed)
+        );
+    }
+}
+
+#[test]
+fn the_backend_learns_of_earlier_deadlines_only() {
+    let (fixture, start) = (Fixture::new(), boot_time());
+    let late = fixture.hold("late", LEASE, start);
+    assert_eq!(fixture.recorder.take_earlier().last(), Some(&fixture.engine.due()));
+
+    let early = fixture.hold("early", Duration::from_secs(1), start);
+    let due = fixture.engine.due();
+    assert!(fixture.recorder.take_earlier().contains(&due));
+    fixture.tick(due);
+
+    assert!(fixture.engine.due() > due);
+    assert!(fixture.recorder.take_earlier().is_empty(), "it returns them");
+    drop((late, early));
+}
+
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
+#[test]
+fn a_quorum_keeps_no_records() {
+    use crate::engine::Engine;
+    use crate::engine::throttle_tests::RequestRecorder;
+    use crate::protocol::ProtocolConfig;
+    use crate::token::TokenSource;
+
+    let recorder = Arc::new(RequestRecorder::of_quorum());
+    let (tokens, rules) = (TokenSource::of_process(1), ProtocolConfig::DEFAULT);
+    let locks = LockManager::over(Arc::new(Engine::new(recorder, Clock::Boot, tokens, rules, LEASE)));
+    let key = LockKey::new("order:7").expect("a key");
+
+    for refused in [locks.check_store("job", "jobs"), locks.check_records(&key, "job", "jobs")] {
+        let Err(Error::Config { part, problem }) = refused else { panic!("{refused:?}") };
+        assert!(
+            &*part == "job" && problem.contains("a quorum keeps no records of jobs"),
+            "{part}: {problem}"
         );
     }
 }

@@ -27,14 +27,28 @@ use crate::token::{ProcessId, TokenSource};
 /// A backend that only records the requests that it is given.
 #[derive(Debug, Default)]
 pub(super) struct RequestRecorder {
+    /// Whether it has the capabilities of several servers that vote.
+    is_quorum: bool,
     requests: Mutex<Vec<Request>>,
+    /// The deadlines that were reported as earlier than all before.
+    earlier: Mutex<Vec<BootInstant>>,
     is_closed: AtomicBool,
 }
 
 impl RequestRecorder {
+    #[cfg(any(feature = "idempotent", feature = "scheduled"))]
+    pub(super) fn of_quorum() -> Self {
+        Self { is_quorum: true, ..Self::default() }
+    }
+
     /// Returns the requests since the last call.
     pub(super) fn take(&self) -> Vec<Request> {
         std::mem::take(&mut *lock(&self.requests))
+    }
+
+    /// Returns the deadlines that became earlier since the last call.
+    pub(super) fn take_earlier(&self) -> Vec<BootInstant> {
+        std::mem::take(&mut *lock(&self.earlier))
     }
 
     /// Returns `true` if the engine has closed the backend.
@@ -45,13 +59,17 @@ impl RequestRecorder {
 
 impl Backend for RequestRecorder {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::SERVER
+        Capabilities { store_calls: !self.is_quorum, ..Capabilities::SERVER }
     }
 
     fn attach(&self, _: Weak<dyn BackendEvents>) {}
 
     fn submit(&self, request: Request) {
         lock(&self.requests).push(request);
+    }
+
+    fn due_earlier(&self, due: BootInstant) {
+        lock(&self.earlier).push(due);
     }
 
     fn flush(&self, _: BootInstant, _: &mut EventEffects) {}

@@ -434,6 +434,8 @@ mod tests {
             assert!(shown.contains(option), "{option}: {shown}");
         }
         assert_eq!(key.full_name(), "billing:order:7");
+        let built = IdempotentCall::under(&locks, &SITE).template().text("order:7").build().expect("a key");
+        assert_eq!(built.full_name(), "billing:order:7");
     }
 
     #[tokio::test]

@@ -89,3 +89,30 @@ pub const fn warning_fixed_lease(renew: bool) -> bool {
     note = "a call that did not run returns `Ok(())`, like one that did. Return `Result<Option<T>, E>` to distinguish them. If it is intended, write `on_contended = return(Ok(()))`"
 )]
 pub const fn warning_skip_like_success() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_is_refused_in_a_constant() {
+        let key = |text: &str| ConstantKey(text).into_lock_key("shop");
+
+        for text in ["order:<id>", "<id>", "a<b>c<d>"] {
+            let refused = key(text).expect_err("it is a template").to_string();
+            assert!(refused.contains("is literal text in a constant"), "{refused}");
+        }
+        for text in ["order:7", "a<>b", "a<b", "a>b", "b>a<"] {
+            assert_eq!(key(text).expect("it has no placeholder").full_name(), format!("shop:{text}"));
+        }
+    }
+
+    #[test]
+    #[expect(deprecated, reason = "the deprecation is the warning")]
+    fn a_warning_does_not_change_the_value() {
+        let lease = Duration::from_secs(7_200);
+
+        assert_eq!(warning_long_lease(lease), lease);
+        assert!(warning_fixed_lease(true) && !warning_fixed_lease(false));
+    }
+}
