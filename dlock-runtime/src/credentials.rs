@@ -148,6 +148,7 @@ mod tests {
             (Some("locks".to_owned()), "secret".to_owned())
         );
         assert_eq!(Credentials::password("secret").into_parts(), (None, "secret".to_owned()));
+        assert_eq!(format!("{:?}", Credentials::password("secret")), "Credentials(..)");
     }
 
     #[tokio::test]

@@ -337,11 +337,11 @@ mod tests {
         for (options, part) in [
             (new(), None),
             (new().lease(shortest), None),
-            (new().lease(shortest - step), Some("lease")),
+            (new().lease(shortest.saturating_sub(step)), Some("lease")),
             (new().lease(longest), None),
             (new().lease(longest + step), Some("lease")),
             (new().max_hold(shortest), None),
-            (new().max_hold(shortest - step), Some("max_hold")),
+            (new().max_hold(shortest.saturating_sub(step)), Some("max_hold")),
             (new().max_hold(longest), None),
             (new().max_hold(longest + step), Some("max_hold")),
             (new().min_hold(longest), None),

@@ -743,9 +743,12 @@ mod tests {
 
         for is_background in [false, true] {
             let ended = |reply| {
-                outcome(&|span| match is_background {
-                    true => span.record_background_release(&key, &reply, held),
-                    false => span.record_release(&key, &reply, held),
+                outcome(&|span| {
+                    if is_background {
+                        span.record_background_release(&key, &reply, held);
+                    } else {
+                        span.record_release(&key, &reply, held);
+                    }
                 })
             };
 
