@@ -695,3 +695,30 @@ fn a_quorum_keeps_no_records() {
         );
     }
 }
+
+/// A late command is withdrawn twice, 1 s apart: `settle` may end after each response timeout.
+#[test]
+fn a_shutdown_releases_what_is_left_and_waits_for_the_cleanup() {
+    let (fixture, start) = (Fixture::new(), boot_time());
+    let held = fixture.hold("order:7", LEASE, start);
+
+    let ended = fixture.engine.shutdown(Duration::ZERO).now_or_never();
+
+    assert!(ended.is_some(), "the backend has no patience");
+    let commands: Vec<_> = fixture.sent().iter().map(|request| request.command).collect();
+    assert!(matches!(commands[..], [command] if command.is_release()), "{commands:?}");
+    assert_eq!(held.check_valid(start).map_err(|(cause, _)| cause), Err(LossCause::Shutdown));
+    assert_eq!(fixture.recorder.settled(), 3);
+}
+
+#[test]
+fn a_shutdown_of_a_forked_process_does_nothing() {
+    let fixture = Fixture::new();
+    let _held = fixture.hold("order:7", LEASE, boot_time());
+    fixture.engine.fork.simulate_fork();
+
+    assert!(fixture.engine.shutdown(LEASE).now_or_never().is_some());
+
+    assert!(!fixture.engine.is_closed() && fixture.sent().is_empty());
+    assert_eq!(fixture.recorder.settled(), 0);
+}

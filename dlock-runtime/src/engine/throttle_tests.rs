@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ pub(super) struct RequestRecorder {
     requests: Mutex<Vec<Request>>,
     /// The deadlines that were reported as earlier than all before.
     earlier: Mutex<Vec<BootInstant>>,
+    settled: AtomicUsize,
     is_closed: AtomicBool,
 }
 
@@ -49,6 +50,11 @@ impl RequestRecorder {
     /// Returns the deadlines that became earlier since the last call.
     pub(super) fn take_earlier(&self) -> Vec<BootInstant> {
         std::mem::take(&mut *lock(&self.earlier))
+    }
+
+    /// Returns how often the engine has waited for the cleanup of commands.
+    pub(super) fn settled(&self) -> usize {
+        self.settled.load(Ordering::Relaxed)
     }
 
     /// Returns `true` if the engine has closed the backend.
@@ -79,6 +85,7 @@ impl Backend for RequestRecorder {
     }
 
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.settled.fetch_add(1, Ordering::Relaxed);
         Box::pin(std::future::ready(()))
     }
 
