@@ -477,4 +477,19 @@ mod tests {
         );
         assert!(matches!(usable(&key, Ok::<_, ()>(Reply::NotOwner)), Ok(Reply::NotOwner)));
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_watches_a_guard_learns_of_its_loss_in_time() {
+        let second = Duration::from_secs(1);
+        let locks = in_memory().await;
+        let lock = locks.lock("order:7").lease(10 * second).renew(false);
+        let (guard, start) = (lock.acquire().await.expect("it is free"), tokio::time::Instant::now());
+
+        assert_eq!(guard.lost().await, LossCause::Expired);
+        assert!(start.elapsed() <= 10 * second && start.elapsed() > 9 * second, "{:?}", start.elapsed());
+
+        let bounded = locks.lock("order:8").max_hold(2 * second).acquire().await.expect("it is free");
+        let start = tokio::time::Instant::now();
+        assert_eq!((bounded.lost().await, start.elapsed()), (LossCause::MaxHold, 2 * second));
+    }
 }

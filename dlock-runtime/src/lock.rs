@@ -414,4 +414,26 @@ mod tests {
             assert!(lock.try_acquire().await.expect("memory replies").is_some());
         }
     }
+
+    #[tokio::test]
+    async fn a_lock_is_joined_only_by_a_call_that_may() {
+        let locks = in_memory().await;
+        let (lock, other) = (locks.lock("order:7"), locks.lock("order:8").reentrant(false));
+        let strict = lock.clone().reentrant(false);
+
+        let ended = strict.run(async |_| {
+            let joined = lock.run(async |_| ()).await;
+            (
+                joined.is_ok(),
+                strict.run(async |_| ()).await,
+                lock.acquire().await.err(),
+                other.run(async |_| ()).await,
+            )
+        });
+
+        let (has_joined, refused, guard, elsewhere) = ended.await.expect("it is free");
+        assert!(has_joined && elsewhere.is_ok());
+        assert!(matches!(refused, Err(Error::Reentrant { key }) if key.as_str() == "order:7"));
+        assert!(matches!(guard, Some(Error::Reentrant { .. })), "{guard:?}");
+    }
 }
