@@ -478,4 +478,16 @@ mod tests {
 
         assert!(shown.contains(&locks.id()) && shown.contains("web-1") && shown.contains("shop"), "{shown}");
     }
+
+    #[cfg(feature = "testing")]
+    #[tokio::test]
+    async fn a_manager_in_another_namespace_is_the_same_manager() {
+        let locks = LockManager::connect("memory://").await.expect("no server is needed");
+
+        let other = locks.in_namespace("shop");
+
+        let held = other.lock("order:7").acquire().await.expect("it is free");
+        assert_eq!((held.key().full_name(), other.id()), ("shop:order:7", locks.id()));
+        assert!(locks.lock("order:7").try_acquire().await.expect("memory replies").is_some(), "another lock");
+    }
 }

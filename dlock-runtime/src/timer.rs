@@ -227,4 +227,20 @@ mod tests {
         assert_eq!(on_thread.as_deref(), Some("dlock-timer"));
         assert_ne!(on_runtime.as_deref(), Some("dlock-timer"));
     }
+
+    #[test]
+    fn a_dropped_timer_leaves_nothing_on_the_thread() {
+        let timer = Timer::new(Duration::from_secs(24 * 60 * 60));
+        let Inner::Thread(sleep) = &timer.0 else { panic!("there is no runtime here") };
+        let sleep = sleep.abort_handle();
+        assert!(!sleep.is_finished());
+
+        drop(timer);
+
+        let start = Instant::now();
+        while !sleep.is_finished() {
+            assert!(start.elapsed() < Duration::from_secs(60), "it is kept");
+            std::thread::yield_now();
+        }
+    }
 }
