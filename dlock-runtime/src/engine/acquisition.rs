@@ -362,34 +362,16 @@ impl Wakers {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use std::pin::pin;
-    use std::sync::atomic::AtomicUsize;
-    use std::task::{Context, Poll, Wake};
+    use std::task::{Context, Poll};
 
     use futures_util::FutureExt;
     use tokio::sync::oneshot;
 
     use super::*;
     use crate::LockManager;
-
-    /// Counts how often it is woken.
-    #[derive(Default)]
-    pub(in crate::engine) struct CountingWaker(AtomicUsize);
-
-    impl Wake for CountingWaker {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    pub(in crate::engine) fn counters(count: usize) -> Vec<Arc<CountingWaker>> {
-        (0..count).map(|_| Arc::default()).collect()
-    }
-
-    pub(in crate::engine) fn woken(counters: &[Arc<CountingWaker>]) -> Vec<usize> {
-        counters.iter().map(|counter| counter.0.load(Ordering::SeqCst)).collect()
-    }
+    use crate::engine::tests::{counters, woken};
 
     fn acquisition() -> SharedAcquisition {
         Acquisition::new(LockKey::new("order:7").expect("a key"))

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -16,7 +17,6 @@ use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
 use crate::backend::{BackendEvents as _, Request};
 use crate::clock::{Clock, SetClock, TokioClock, boot_time};
 use crate::engine::acquisition::SharedAcquisition;
-use crate::engine::acquisition::tests::{counters, woken};
 use crate::engine::hold_guard::HoldGuard;
 use crate::engine::store_calls::{CallFailure, MAX_BACKGROUND_BYTES, MAX_BACKGROUND_CALLS};
 use crate::engine::throttle_tests::Fixture;
@@ -30,6 +30,24 @@ use crate::token::Token;
 use crate::{Error, LockManager, OnLost};
 
 const LEASE: Duration = Duration::from_secs(30);
+
+/// Counts how often it is woken.
+#[derive(Default)]
+pub(super) struct CountingWaker(AtomicUsize);
+
+impl Wake for CountingWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+pub(super) fn counters(count: usize) -> Vec<Arc<CountingWaker>> {
+    (0..count).map(|_| Arc::default()).collect()
+}
+
+pub(super) fn woken(counters: &[Arc<CountingWaker>]) -> Vec<usize> {
+    counters.iter().map(|counter| counter.0.load(Ordering::SeqCst)).collect()
+}
 
 fn name(key: &str) -> Name {
     Name::clone(LockKey::new(key).expect("a key").name())
@@ -144,7 +162,7 @@ async fn the_calls_that_wait_for_a_key_are_counted() {
 }
 
 #[test]
-fn a_loss_to_max_hold_leaves_the_lock_to_its_body_until_the_lease_expires() {
+fn max_hold_leaves_the_lock_to_its_body_until_the_lease_ends() {
     let (fixture, start) = (Fixture::new(), boot_time());
     let max_hold = Duration::from_secs(1);
     let options = Options { lease: Some(LEASE), ..Options::new() }.max_hold(max_hold);
@@ -440,7 +458,7 @@ async fn a_hold_of_another_manager_is_not_joined() {
 }
 
 #[test]
-fn a_dropped_engine_closes_its_backend_except_in_a_forked_process() {
+fn a_dropped_engine_closes_its_backend_unless_forked() {
     for is_forked in [false, true] {
         let (fixture, start) = (Fixture::new(), boot_time());
         let held = fixture.hold("order:7", LEASE, start);

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_has_the_options_of_its_site_its_arguments_and_the_overrides() {
+    async fn options_come_from_site_arguments_and_overrides() {
         let locks = in_memory().await;
 
         let call = Call::under(&locks, &SITE).lease(5 * SECOND).max_hold(9 * SECOND).min_hold(SECOND);

@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_without_a_key_runs_without_a_record_only_if_the_site_allows_it() {
+    async fn a_call_without_a_key_runs_only_if_its_site_allows_it() {
         let locks = in_memory().await;
         let without_key = |site| {
             let call = IdempotentCall::under(&locks, site);
