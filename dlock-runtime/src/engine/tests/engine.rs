@@ -33,7 +33,7 @@ const LEASE: Duration = Duration::from_secs(30);
 
 /// Counts how often it is woken.
 #[derive(Default)]
-pub(super) struct CountingWaker(AtomicUsize);
+pub(in crate::engine) struct CountingWaker(AtomicUsize);
 
 impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
@@ -41,11 +41,11 @@ impl Wake for CountingWaker {
     }
 }
 
-pub(super) fn counters(count: usize) -> Vec<Arc<CountingWaker>> {
+pub(in crate::engine) fn counters(count: usize) -> Vec<Arc<CountingWaker>> {
     (0..count).map(|_| Arc::default()).collect()
 }
 
-pub(super) fn woken(counters: &[Arc<CountingWaker>]) -> Vec<usize> {
+pub(in crate::engine) fn woken(counters: &[Arc<CountingWaker>]) -> Vec<usize> {
     counters.iter().map(|counter| counter.0.load(Ordering::SeqCst)).collect()
 }
 
@@ -183,7 +183,7 @@ fn max_hold_leaves_the_lock_to_its_body_until_the_lease_ends() {
 
 /// An operation that only a server would run.
 #[derive(Debug, Default)]
-pub(super) struct Operation {
+pub(in crate::engine) struct Operation {
     bytes: usize,
 }
 
