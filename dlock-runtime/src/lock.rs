@@ -436,4 +436,22 @@ mod tests {
         assert!(matches!(refused, Err(Error::Reentrant { key }) if key.as_str() == "order:7"));
         assert!(matches!(guard, Some(Error::Reentrant { .. })), "{guard:?}");
     }
+
+    /// No other process had the lock while the body ran: its lease lasts a little longer.
+    #[tokio::test(start_paused = true)]
+    async fn a_value_just_after_max_hold_is_returned() {
+        for (passed, is_returned) in [(10_001, true), (11_000, false)] {
+            let lock = in_memory().await.lock("order:7").max_hold(10 * SECOND).renew(false);
+
+            let ran = lock.run(async |_| {
+                let pause = tokio::time::advance(Duration::from_millis(passed));
+                let _ = futures_util::FutureExt::now_or_never(pause);
+            });
+
+            let ran = ran.await;
+            assert_eq!(ran.is_ok(), is_returned, "{passed} ms: {ran:?}");
+            assert!(matches!(ran, Ok(()) | Err(Error::Lost { completed: true, .. })), "{ran:?}");
+            assert!(lock.try_acquire().await.expect("memory replies").is_some(), "it was released");
+        }
+    }
 }
