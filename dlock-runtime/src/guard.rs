@@ -464,6 +464,7 @@ mod tests {
 
         assert_eq!((guard.key(), guard.remaining(), guard.held().is_none()), (&key, Duration::ZERO, true));
         assert!(matches!(guard.check(), Err(Error::Shutdown { key: None })));
+        assert!(format!("{guard:?}").contains("order:7"));
     }
 
     #[test]

@@ -331,6 +331,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::error::LossCause;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -452,6 +453,30 @@ mod tests {
             assert_eq!(ran.is_ok(), is_returned, "{passed} ms: {ran:?}");
             assert!(matches!(ran, Ok(()) | Err(Error::Lost { completed: true, .. })), "{ran:?}");
             assert!(lock.try_acquire().await.expect("memory replies").is_some(), "it was released");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loss_during_a_poll_ends_the_body_that_may_be_stopped() {
+        for on_lost in [OnLost::Abort, OnLost::Finish] {
+            let locks = in_memory().await;
+
+            let lock = locks.lock("order:7").on_lost(on_lost);
+            let ran = lock.run(async |guard| {
+                locks.force_release("order:7").await.expect("memory replies");
+                let extended = guard.extend(60 * SECOND).await;
+                assert!(extended.is_err_and(|error| error.is_lost()), "it learns of the loss");
+                tokio::time::sleep(5 * SECOND).await;
+            });
+
+            let start = Instant::now();
+            match ran.await {
+                Ok(()) => assert_eq!((on_lost, start.elapsed()), (OnLost::Finish, 5 * SECOND)),
+                Err(Error::Lost { cause: LossCause::NotOwner, completed: false, .. }) => {
+                    assert_eq!((on_lost, start.elapsed()), (OnLost::Abort, Duration::ZERO));
+                }
+                Err(error) => panic!("{on_lost:?}: {error:?}"),
+            }
         }
     }
 }
