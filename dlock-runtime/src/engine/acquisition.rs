@@ -564,4 +564,11 @@ mod tests {
 
         assert_eq!(held.fencing_token(), Some(7));
     }
+
+    #[test]
+    fn acquisitions_of_one_key_are_compared_by_identity() {
+        let (one, other) = (AcquisitionRef(acquisition()), AcquisitionRef(acquisition()));
+
+        assert!(one == one.clone() && one != other);
+    }
 }

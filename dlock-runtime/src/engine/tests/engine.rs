@@ -740,3 +740,45 @@ fn a_shutdown_of_a_forked_process_does_nothing() {
     assert!(!fixture.engine.is_closed() && fixture.sent().is_empty());
     assert_eq!(fixture.recorder.settled(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn call_chains_that_wait_for_each_other_are_a_deadlock() {
+    let locks = in_memory().await;
+    let lock = |key: &str| locks.lock(key.to_owned()).wait(LEASE);
+    let nested = async |outer: &str, inner: &str| {
+        let ran = lock(outer).run(async |_| {
+            tokio::task::yield_now().await;
+            lock(inner).run(async |_| ()).await
+        });
+        ran.await.expect("it is free")
+    };
+
+    let start = Instant::now();
+    let ended = tokio::join!(nested("a", "b"), nested("b", "a"));
+
+    // The call whose wait closes the cycle is rejected, and the other one acquires the lock.
+    let rejected = match &ended {
+        (Ok(()), Err(error)) | (Err(error), Ok(())) => error,
+        _ => panic!("{ended:?}"),
+    };
+    let Error::Deadlock { key, held } = rejected else { panic!("{rejected:?}") };
+    assert!(matches!((key.as_str(), held.as_str()), ("a", "b") | ("b", "a")), "{ended:?}");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    let apart = tokio::join!(nested("a", "c"), nested("b", "c"));
+    assert!(matches!(apart, (Ok(()), Ok(()))), "{apart:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_kept_here_after_its_body_for_its_min_hold() {
+    let locks = in_memory().await;
+    let lock = locks.lock("order:7").min_hold(Duration::from_secs(10));
+    let seen = async || locks.inspect("order:7").await.expect("memory replies");
+
+    let inside = lock.run(async |_| seen().await).await.expect("it is free").expect("it is held");
+    let after = seen().await.expect("it is kept");
+
+    assert!(inside.is_held_here() && !inside.is_kept_here());
+    assert!(after.is_held_here() && after.is_kept_here());
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert!(seen().await.is_none(), "it is free");
+}
