@@ -757,10 +757,7 @@ async fn call_chains_that_wait_for_each_other_are_a_deadlock() {
     let ended = tokio::join!(nested("a", "b"), nested("b", "a"));
 
     // The call whose wait closes the cycle is rejected, and the other one acquires the lock.
-    let rejected = match &ended {
-        (Ok(()), Err(error)) | (Err(error), Ok(())) => error,
-        _ => panic!("{ended:?}"),
-    };
+    let ((Ok(()), Err(rejected)) | (Err(rejected), Ok(()))) = &ended else { panic!("{ended:?}") };
     let Error::Deadlock { key, held } = rejected else { panic!("{rejected:?}") };
     assert!(matches!((key.as_str(), held.as_str()), ("a", "b") | ("b", "a")), "{ended:?}");
     assert_eq!(start.elapsed(), Duration::ZERO);
