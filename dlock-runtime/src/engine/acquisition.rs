@@ -193,15 +193,16 @@ impl Acquisition {
     }
 
     /// Returns how long the lock has been held at `now`. After a release, returns the time since it
-    /// was acquired.
+    /// was acquired; after a loss, how long it was held.
     pub(crate) fn held_for(&self, now: BootInstant) -> Duration {
-        let since = self.poll_state(None, |state| match state {
+        let held_for = self.poll_state(None, |state| match state {
             AcquisitionState::Held { since, .. } | AcquisitionState::Released { since } => {
                 Some(now.since(*since))
             }
+            AcquisitionState::Lost(lost) => Some(lost.held),
             _ => None,
         });
-        since.unwrap_or_default()
+        held_for.unwrap_or_default()
     }
 
     /// Checks that the hold is valid at `now`. Otherwise, returns how and after how long it was
@@ -366,7 +367,6 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll};
 
-    use futures_util::FutureExt;
     use tokio::sync::oneshot;
 
     use super::*;
@@ -491,10 +491,9 @@ mod tests {
         assert!(size_of::<Acquisition>() <= 72, "{}", size_of::<Acquisition>());
     }
 
-    #[test]
-    fn a_call_is_not_woken_by_its_own_release() {
-        let connecting = LockManager::connect("memory://").now_or_never();
-        let locks = connecting.expect("it does not wait").expect("it needs no server");
+    #[tokio::test]
+    async fn a_call_is_not_woken_by_its_own_release() {
+        let locks = LockManager::connect("memory://").await.expect("it needs no server");
         let lock = locks.lock("order:7");
         let (end, ended) = oneshot::channel::<()>();
         let mut call = pin!(lock.run(async move |_| ended.await.is_err()));
