@@ -92,7 +92,7 @@ copy_sources() {
 # limits apply to tests only.
 passes_without_mutant() {
     local verdict
-    (cd "$tree" && cargo test -q --no-run -p dlock-tests) && verdict=$(run 600 -p dlock-runtime --lib --all-features -- --skip exhaustive)
+    (cd "$tree" && cargo test -q --no-run -p dlock-tests) && verdict=$(confirmed 600 -p dlock-runtime --lib --all-features -- --skip exhaustive)
     [ "${verdict:-unviable}" = missed ] || {
         echo "without a mutant, the sources do not build or a unit test fails: ${verdict:-unviable} $(failed_tests)" >&2
         return 1
@@ -128,7 +128,7 @@ judge() {
     package=$(field package <<<"$1")
     case $package in
         dlock-macros) verdict=$(run 300 -p dlock-macros) ;;
-        *) verdict=$(run 300 -p "$package" --lib --all-features -- --skip exhaustive) ;;
+        *) verdict=$(confirmed 300 -p "$package" --lib --all-features -- --skip exhaustive) ;;
     esac
     if [ "$verdict" = missed ]; then
         judge=suites
@@ -174,13 +174,14 @@ suites() {
 }
 
 # confirmed SECONDS ARGUMENTS.. : like `run`, but a failure counts only if the failed test fails
-# again alone. Suites measure times, so a busy machine can fail one of their tests.
+# again alone. Some tests measure times, so a busy machine can fail one of them.
 confirmed() {
-    local verdict again attempt
+    local verdict again attempt for_tests=(--)
+    [[ " $* " != *" -- "* ]] || for_tests=()
     for attempt in 1 2 3; do
         verdict=$(run "$@")
         [ "$verdict" = caught ] || break
-        again=$(run "$@" -- --exact $(failed_tests))
+        again=$(run "$@" "${for_tests[@]}" --exact $(failed_tests))
         [ "$again" = missed ] || break
         verdict=missed
     done
