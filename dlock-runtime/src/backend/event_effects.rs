@@ -108,6 +108,7 @@ mod tests {
             assert!(counters.iter().all(|counter| counter.woken.load(Ordering::SeqCst) == 1), "{at}");
         }
     }
+
     #[test]
     fn replies_are_delivered_when_the_effects_run() {
         let (caller, mut receiver) = oneshot::channel();

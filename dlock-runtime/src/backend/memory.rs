@@ -718,6 +718,7 @@ mod tests {
 
         assert_eq!(begun.elapsed().as_secs(), 3_600, "every request has its reply");
     }
+
     #[tokio::test]
     async fn a_task_is_spawned_on_the_callers_runtime() {
         let memory = TestManager::join(&MemoryStore::of_name(None), 1).memory;

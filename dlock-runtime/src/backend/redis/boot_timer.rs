@@ -190,6 +190,7 @@ mod tests {
 
         assert!(boot_time() >= due);
     }
+
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_kernel_timer_ignores_a_deadline_that_was_replaced() {

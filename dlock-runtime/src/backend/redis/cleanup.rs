@@ -152,6 +152,7 @@ mod tests {
         let remaining: Vec<_> = replies.iter().map(|(request, _)| request.command).collect();
         assert_eq!(remaining, [Command::RELEASE]);
     }
+
     fn unknown() -> Reply {
         Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"))
     }

@@ -271,6 +271,7 @@ mod tests {
         shared.mark_asleep(BootInstant::NEVER);
         assert!(due(600));
     }
+
     /// Counts how often it is flushed.
     #[derive(Default)]
     struct CountingSender(AtomicUsize);
@@ -375,6 +376,7 @@ mod tests {
 
         assert!(!is_notified(&shared.wake) && is_notified(&shared.wake_writer));
     }
+
     #[test]
     fn the_size_of_a_batch_is_remembered_after_its_replies() {
         let shared = queue_of((0..64).map(|_| acquire("a")));

@@ -371,6 +371,7 @@ mod tests {
             *expected += 1;
         }
     }
+
     #[tokio::test]
     async fn the_writer_sends_until_its_driver_is_dropped() {
         let rig = TestNode::new(LONG).await;
@@ -458,6 +459,7 @@ mod tests {
         driver.shared.answered(2);
         ended(running).await;
     }
+
     #[tokio::test]
     async fn a_driver_sleeps_until_the_next_deadline() {
         let rig = TestNode::new(LONG).await;

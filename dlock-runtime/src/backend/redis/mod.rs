@@ -328,6 +328,7 @@ mod tests {
             }
         }
     }
+
     /// Returns the backend of a URL.
     fn of_url(url: &str) -> Arc<Redis> {
         let ConnectSpec { place, settings } = url::parse(url).expect("the URL is valid");

@@ -245,6 +245,7 @@ mod tests {
             assert!(!may_grant(channel, key), "{key} over {channel}");
         }
     }
+
     #[test]
     fn only_a_new_namespace_is_announced() {
         let namespaces = named("dlock", &["shop"]);

@@ -108,6 +108,7 @@ mod tests {
         }
         assert!(OwnerLookup::new(process, "a*[b").pattern.starts_with(r"a\*\[b:grant:"));
     }
+
     #[test]
     fn a_lookup_asks_for_a_pattern_and_a_length() {
         let process = TokenSource::of_process(1).process();

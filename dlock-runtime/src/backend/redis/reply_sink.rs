@@ -187,6 +187,7 @@ mod tests {
             }
         }
     }
+
     const LEASE: Duration = Duration::from_secs(30);
 
     fn unknown() -> Reply {

@@ -463,6 +463,7 @@ mod tests {
         runtimes.set_callers();
         assert!(!runtimes.uses_callers(), "there is no runtime");
     }
+
     #[test]
     fn the_delay_doubles_only_within_a_second_after_a_return() {
         let (mut delay, start) = (ReturnDelay::default(), Instant::now());
@@ -535,6 +536,7 @@ mod tests {
         assert!(runtimes.own().is_none() && runtimes.spawn(pending()).is_none());
         assert!(runtimes.sleep(Duration::from_secs(3_600)).now_or_never().is_some());
     }
+
     #[test]
     fn a_task_that_is_dropped_shows_the_end_of_the_callers_runtime() {
         let (runtimes, own, callers) = (Arc::<Runtimes>::default(), multi_thread(), multi_thread());

@@ -55,6 +55,7 @@ mod tests {
         assert_eq!(parse("0"), Some((0, Grant::NONE.fleet_hold)));
         assert!(["", "+20", "1000+", "1000+x", "-1", "1+2+3"].iter().all(|grant| parse(grant).is_none()));
     }
+
     #[test]
     fn a_message_about_a_changed_key_names_it() {
         assert_eq!(changed_key(b"changed|order:7"), Some("order:7"));

@@ -570,6 +570,7 @@ mod tests {
         assert!(epoch.is_some_and(|epoch| epoch > connection.epoch), "it has an epoch of its own");
         assert!(Arc::strong_count(&connection) > 1, "commands use their own connection");
     }
+
     /// The clock is paused after the connect, so an attempt may also fail because it is late.
     #[tokio::test]
     async fn tracking_that_fails_again_and_again_is_disabled() {
@@ -584,6 +585,7 @@ mod tests {
 
         assert!(begun.elapsed() > Duration::from_secs(3), "it has tried for {:?}", begun.elapsed());
     }
+
     #[tokio::test]
     async fn an_idle_tracking_connection_is_checked() {
         let test = TestNode::new(LONG).await;
@@ -604,6 +606,7 @@ mod tests {
             () = is_checked => {}
         }
     }
+
     #[tokio::test]
     async fn a_redirected_renewal_is_not_tracked() {
         let test = tracking().await;

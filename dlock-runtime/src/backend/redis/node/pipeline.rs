@@ -443,6 +443,7 @@ mod tests {
             "{failures:?}"
         );
     }
+
     const LONG: Duration = Duration::from_secs(20);
 
     /// Returns a test node whose writes two replicas must acknowledge, of which `count` do.
@@ -701,6 +702,7 @@ mod tests {
 
         assert_eq!(test.told(), keys_and(true, &["a"]));
     }
+
     #[tokio::test]
     async fn replies_are_those_of_the_connection_that_carried_the_request() {
         let test = with_replicas(2).await;
@@ -734,6 +736,7 @@ mod tests {
         assert!(!test.commands("EVALSHA")[0].ends_with(" write"));
         assert_eq!(test.commands("WAIT").len(), 2, "it keeps the order of redirected requests");
     }
+
     #[tokio::test]
     async fn a_redirected_request_keeps_the_time_of_its_first_attempt() {
         let test = TestNode::new(LONG).await;

@@ -279,6 +279,7 @@ mod tests {
 
         assert!(lock(&channels.state).channels.values().all(|channel| !channel.is_subscribed));
     }
+
     const LONG: Duration = Duration::from_secs(20);
 
     fn waiter(key: &str, mode: EnqueueMode) -> Request {

@@ -261,6 +261,7 @@ mod tests {
 
         assert_eq!(keys(&others), ["a"]);
     }
+
     #[test]
     fn a_pipeline_has_a_bounded_number_of_requests() {
         let mut queue = Queue::default();
@@ -283,6 +284,7 @@ mod tests {
 
         assert_eq!(keys(&queue.take()), ["b"]);
     }
+
     /// Returns a connected node that uses replicas, after its own task has ended.
     async fn with_replicas() -> (TestNode, Arc<NodeConnection>) {
         let mut test = TestNode::down_with(Discovery::Fixed, |settings| settings.rules.replica_acks = 2);

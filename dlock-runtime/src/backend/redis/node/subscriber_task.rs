@@ -306,6 +306,7 @@ mod tests {
 
         assert_eq!(lock(&test.node.refused).len(), 2);
     }
+
     #[tokio::test(start_paused = true)]
     async fn a_connection_for_shards_is_tried_again_if_they_are_used() {
         for (layout, discovery, ends) in [

@@ -368,6 +368,7 @@ mod tests {
         assert_eq!(*lock(&seen), [("{7}a".to_owned(), false), ("{8}b".to_owned(), false)]);
         assert!(is_dropped.load(Ordering::SeqCst));
     }
+
     const LONG: Duration = Duration::from_secs(20);
 
     #[tokio::test]
@@ -489,6 +490,7 @@ mod tests {
 
         assert!(connection.failure().reason.contains("out of service"), "{:?}", connection.failure());
     }
+
     /// Returns what becomes of a request that waits while `attempts` to connect fail after a loss.
     async fn sent_after_failed_attempts(attempts: usize, error: &str) -> bool {
         let test = TestNode::new(LONG).await;
@@ -524,6 +526,7 @@ mod tests {
 
         assert!(test.node.reconnect_now.notified().now_or_never().is_some());
     }
+
     #[tokio::test]
     async fn an_idle_connection_is_checked() {
         let mut test = TestNode::down(LONG);

@@ -157,6 +157,7 @@ mod tests {
         assert_eq!(waiting.take_expired(at(150)).len(), MAX_WAITING);
         assert!(waiting.push(vec![acquire("b")], RouteHistory::default(), at(150), timeout).is_ok());
     }
+
     #[test]
     fn unsent_requests_of_a_lost_connection_come_first() {
         let (mut waiting, timeout) = (WaitingRequests::default(), Duration::from_millis(160));
