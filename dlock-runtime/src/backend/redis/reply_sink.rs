@@ -291,6 +291,9 @@ mod tests {
     #[test]
     fn messages_and_reconnects_reach_the_engine() {
         let (sink, events) = sink();
+        for key in ["a", "b"] {
+            events.set_in_use(key);
+        }
         let offer = Grant { lease: LEASE, ..Grant::NONE };
 
         sink.on_grant(GrantMessage { token: TokenSource::of_process(1).next(), offer, key: "k".into() });

@@ -1,6 +1,6 @@
 //! Records the events of a backend, in place of the engine.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -19,8 +19,10 @@ use crate::token::Token;
 #[derive(Debug)]
 pub(crate) struct RecordedEvents {
     lines: Mutex<Vec<String>>,
+    /// The replies so far, and the keys of their requests.
+    pub(crate) replies: Mutex<Vec<(Name, Reply)>>,
     due: Mutex<BootInstant>,
-    in_use: Mutex<HashSet<Name>>,
+    in_use: Mutex<BTreeSet<Name>>,
     /// Whether each event submits a request.
     submits: Mutex<bool>,
     /// How often the deadlines were checked.
@@ -33,6 +35,7 @@ impl RecordedEvents {
     pub(crate) fn attach(attach: impl FnOnce(Weak<dyn BackendEvents>)) -> Arc<Self> {
         let recorded = Arc::new(Self {
             lines: Mutex::default(),
+            replies: Mutex::default(),
             due: Mutex::new(BootInstant::NEVER),
             in_use: Mutex::default(),
             submits: Mutex::default(),
@@ -47,6 +50,16 @@ impl RecordedEvents {
     /// Returns the events since the last call.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.lines))
+    }
+
+    /// Returns the keys and reasons of refused requests.
+    pub(crate) fn refused(&self) -> Vec<(String, String)> {
+        let replies = lock(&self.replies);
+        let refused = replies.iter().filter_map(|(key, reply)| match reply {
+            Reply::Refused(failure) => Some((key.to_string(), failure.reason.to_string())),
+            _ => None,
+        });
+        refused.collect()
     }
 
     /// Sets the next deadline.
@@ -89,6 +102,7 @@ impl BackendEvents for RecordedEvents {
         effects: &mut EventEffects,
     ) -> Vec<(Name, Token)> {
         let Request { key, token, recipient, .. } = request;
+        lock(&self.replies).push((key.clone(), reply.clone()));
         self.add(format!("reply {key} {reply:?}"), effects);
         let is_unknown = matches!(reply, Reply::Unknown(_));
         if let Some(recipient) = recipient {
@@ -119,7 +133,8 @@ impl BackendEvents for RecordedEvents {
         _now: BootInstant,
         effects: &mut EventEffects,
     ) {
-        let concerned: Vec<_> = ["a", "b"].into_iter().filter(|key| concerns(key)).collect();
+        let in_use = lock(&self.in_use).clone();
+        let concerned: Vec<_> = in_use.iter().filter(|key| concerns(key)).collect();
         self.add(format!("reconnect moved={moved} {concerned:?}"), effects);
     }
 

@@ -313,6 +313,7 @@ mod tests {
     use super::*;
     use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
+    use crate::backend::redis::tests::resp::{bulk, list, push};
     use crate::token::TokenSource;
 
     const LONG: Duration = Duration::from_secs(20);
@@ -487,7 +488,6 @@ mod tests {
         let test = tracking().await;
         let node = &test.node;
         let token = TokenSource::of_process(1).next().to_string();
-        let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
         let full = token.repeat(MAX_WAITERS + 1);
         let places = token.repeat(MAX_WAITERS);
         let mut wanted = Vec::new();
@@ -556,7 +556,7 @@ mod tests {
     async fn a_new_tracking_connection_reports_all_keys_and_then_changes() {
         let test = TestNode::new(LONG).await;
         let connection = test.connection();
-        let push = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n";
+        let push = push([bulk("invalidate"), list(&["k"])]);
         test.set_reply("CLIENT TRACKING", &format!("+OK\r\n{push}"));
 
         tokio::select! {

@@ -235,7 +235,8 @@ mod tests {
     use super::*;
     use crate::backend::redis::encoding::plain::PlainEncoding;
     use crate::backend::redis::node::pipeline::RouteHistory;
-    use crate::backend::redis::node::test_node::{TestNode, acquire, array};
+    use crate::backend::redis::node::test_node::{TestNode, acquire};
+    use crate::backend::redis::tests::resp::{array, bulk};
     use crate::backend::redis::topology::discovery::Discovery;
     use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::layout::Layout;
@@ -370,7 +371,8 @@ mod tests {
         let (test, _events) = with_channel_per_key(true).await;
         let channels = &test.node.release_channels;
         channels.subscribe_to(vec!["k".into(), "wanted".into()], LONG).await;
-        test.set_reply("UNSUBSCRIBE", &(array(&["unsubscribe", NAME]).replacen("*2", "*3", 1) + ":1\r\n"));
+        let confirmation = array([bulk("unsubscribe"), bulk(NAME), ":1\r\n".to_owned()]);
+        test.set_reply("UNSUBSCRIBE", &confirmation);
         let is_wanted = |key: &Name| key == "wanted";
 
         assert!(channels.unsubscribe(is_wanted).is_none(), "they were requested since the last sweep");

@@ -1,9 +1,7 @@
-//! A node that is connected to a fake server: a test sees the requests in their order, and decides
-//! when replies come.
+//! A node that is connected to a server of the test, which sees the requests in their order, and
+//! decides when replies come.
 
 use std::collections::HashMap;
-use std::io::Write;
-use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,13 +15,14 @@ use crate::backend::redis::node::grant_message::GrantMessage;
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{RedirectHandler, ReplySink};
+use crate::backend::redis::tests::resp::{message, primary};
+use crate::backend::redis::tests::scripted_server::ScriptedServer;
 use crate::backend::redis::topology::cluster::redirects::Redirect;
 use crate::backend::redis::topology::discovery::Discovery;
+use crate::backend::redis::transport::address::Address;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
-use crate::backend::redis::transport::error_kind;
 use crate::backend::{EventReceiver, Request};
 use crate::config::Settings;
-use crate::config::node_spec::NodeSpec;
 use crate::key::Name;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootInstant;
@@ -40,7 +39,7 @@ type OnReply = Arc<dyn Fn(&str, &Reply) + Send + Sync>;
 pub(crate) struct TestNode {
     pub(crate) node: Arc<Node>,
     pub(crate) shared: Arc<CommandQueue>,
-    server: FakeServer,
+    primary: TestPrimary,
     asked: mpsc::UnboundedReceiver<String>,
     recorded: Arc<RecordedReplies>,
     running: JoinSet<()>,
@@ -58,12 +57,11 @@ impl TestNode {
         change: impl FnOnce(&mut Settings),
     ) -> Self {
         let (ask, asked) = mpsc::unbounded_channel();
-        let server = FakeServer::start(ask);
+        let primary = TestPrimary::start(ask);
         let mut settings = Settings::default();
         settings.rules.tracking = false;
         change(&mut settings);
-        let at = NodeSpec { host: "127.0.0.1".to_owned(), port: server.port, ..NodeSpec::default() };
-        let target = Arc::new(ConnectTarget::new(at, &settings));
+        let target = Arc::new(primary.server.target(&settings));
         let shared = Arc::new(CommandQueue::new(&settings.namespace));
         let recorded = Arc::new(RecordedReplies::default());
         let node = Arc::new(Node::new(
@@ -74,7 +72,7 @@ impl TestNode {
             TokenSource::of_process(1).process(),
             &settings,
         ));
-        Self { node, shared, server, asked, recorded, running: JoinSet::new() }
+        Self { node, shared, primary, asked, recorded, running: JoinSet::new() }
     }
 
     /// Creates a node, and connects it on the runtime of the test.
@@ -104,12 +102,12 @@ impl TestNode {
 
     /// Stops the replies to acquires.
     pub(crate) fn hold(&self) {
-        self.server.hold();
+        self.primary.hold();
     }
 
     /// Has the server reply to acquires again, on new connections.
     pub(crate) fn resume(&self) {
-        lock(&self.server.state).is_silent = false;
+        lock(&self.primary.state).is_silent = false;
     }
 
     /// From now on, the server replies `reply` to commands that begin with these words. Without a
@@ -120,14 +118,14 @@ impl TestNode {
 
     /// Like [`set_reply`](Self::set_reply), for the next `count` of these commands.
     pub(crate) fn set_replies(&self, words: &str, reply: &str, count: usize) {
-        lock(&self.server.state).replies.insert(words.to_owned(), (reply.to_owned(), count));
+        lock(&self.primary.state).replies.insert(words.to_owned(), (reply.to_owned(), count));
     }
 
     /// From now on, the server accepts subscriptions, and sends these messages after the next one:
     /// each is a channel and a text.
     pub(crate) fn accept_subscriptions(&self, messages: &[(&str, &str)]) {
-        let message = |(channel, text): &(&str, &str)| array(&["message", channel, text]);
-        lock(&self.server.state).messages = Some(messages.iter().map(message).collect());
+        let messages = messages.iter().map(|(channel, text)| message(channel, text));
+        lock(&self.primary.state).messages = Some(messages.collect());
     }
 
     /// Returns the commands so far that begin with this word, in one line each.
@@ -141,8 +139,8 @@ impl TestNode {
     }
 
     fn received(&self, word: &str) -> Vec<(String, usize)> {
-        let commands = lock(&self.server.state).commands.clone();
-        commands.into_iter().filter(|(command, _)| command.split(' ').next() == Some(word)).collect()
+        let received = self.primary.server.received();
+        received.into_iter().filter(|(command, _)| command.split(' ').next() == Some(word)).collect()
     }
 
     /// Returns the epochs of the connections of the replies so far.
@@ -273,48 +271,60 @@ impl RecordedReplies {
     }
 }
 
-/// A fake primary, on threads of its own.
-pub(crate) struct FakeServer {
-    pub(crate) port: u16,
-    state: Arc<Mutex<ServerState>>,
+/// A primary whose replies a test sets.
+pub(crate) struct TestPrimary {
+    server: ScriptedServer,
+    state: Arc<Mutex<PrimaryState>>,
 }
 
 #[derive(Default)]
-struct ServerState {
+struct PrimaryState {
     /// Whether acquires get no reply.
     is_silent: bool,
     /// The replies that differ from the usual ones, and to how many commands, by their first words.
     replies: HashMap<String, (String, usize)>,
     /// The messages that follow the next subscription. `None`: subscriptions are refused.
-    messages: Option<Vec<String>>,
-    /// The commands, and the numbers of their connections.
-    commands: Vec<(String, usize)>,
+    messages: Option<String>,
 }
 
-impl FakeServer {
+impl TestPrimary {
     /// Starts a server that sends the key of each acquire to `ask`.
     pub(crate) fn start(ask: mpsc::UnboundedSender<String>) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("this machine has a free port");
-        let port = listener.local_addr().expect("a bound socket has an address").port();
-        let state = Arc::<Mutex<ServerState>>::default();
+        let state = Arc::<Mutex<PrimaryState>>::default();
         let shared = Arc::clone(&state);
-        std::thread::spawn(move || {
-            for number in 0.. {
-                let Ok((stream, _)) = listener.accept() else { return };
-                let (ask, state) = (ask.clone(), Arc::clone(&shared));
-                std::thread::spawn(move || serve(stream, number, &ask, &state));
+        let server = ScriptedServer::start(move |command| {
+            let reply = lock(&shared).reply(command);
+            if let Some(key) = command.strip_prefix("SET ").and_then(|rest| rest.split(' ').next()) {
+                let _ = ask.send(key.to_owned());
             }
+            reply
         });
-        Self { port, state }
+        Self { server, state }
     }
 
     /// Stops the replies to acquires.
     pub(crate) fn hold(&self) {
         lock(&self.state).is_silent = true;
     }
+
+    pub(crate) fn address(&self) -> Address {
+        self.server.address()
+    }
 }
 
-impl ServerState {
+impl PrimaryState {
+    fn reply(&mut self, command: &str) -> Option<String> {
+        match (self.set_reply(command), command.split(' ').next()) {
+            (_, Some("SET")) if self.is_silent => Some(String::new()),
+            (Some(reply), _) => Some(reply).filter(|reply| !reply.is_empty()), // or it closes
+            (None, Some("SUBSCRIBE")) => Some(match &mut self.messages {
+                Some(messages) => primary(command) + &std::mem::take(messages),
+                None => "-ERR nobody subscribes here\r\n".to_owned(),
+            }),
+            (None, _) => Some(primary(command)),
+        }
+    }
+
     /// Returns the reply that a test has set for a command.
     fn set_reply(&mut self, command: &str) -> Option<String> {
         let is_begin = |words: &str| {
@@ -324,57 +334,5 @@ impl ServerState {
         let (_, (reply, count)) = begin.max_by_key(|(words, _)| words.len())?;
         *count -= 1;
         Some(reply.clone())
-    }
-
-    /// Confirms subscriptions, and returns the messages that follow.
-    fn subscribe(&mut self, channels: &[&str]) -> String {
-        let Some(messages) = &mut self.messages else {
-            return "-ERR nobody subscribes here\r\n".to_owned();
-        };
-        let messages = std::mem::take(messages);
-        let confirmations =
-            channels.iter().map(|channel| array(&["subscribe", channel]).replacen("*2", "*3", 1) + ":1\r\n");
-        confirmations.chain(messages).collect()
-    }
-}
-
-/// Returns a list of texts as a server writes it.
-pub(crate) fn array(texts: &[&str]) -> String {
-    let texts = texts.iter().map(|text| format!("${}\r\n{text}\r\n", text.len()));
-    format!("*{}\r\n{}", texts.len(), texts.collect::<String>())
-}
-
-fn serve(
-    mut stream: TcpStream,
-    number: usize,
-    ask: &mpsc::UnboundedSender<String>,
-    state: &Mutex<ServerState>,
-) {
-    let mut parser = redis::Parser::new();
-    while let Ok(Value::Array(words)) = parser.parse_value(&mut stream) {
-        let words: Vec<_> = words.iter().map(|word| error_kind::text(word).unwrap_or_default()).collect();
-        let command = words.join(" ");
-        let reply = lock(state).set_reply(&command);
-        lock(state).commands.push((command, number));
-        if let ["SET", key, ..] = words[..] {
-            let _ = ask.send(key.to_owned());
-            if lock(state).is_silent {
-                // Later commands get no reply either: it would be taken for the reply to this one.
-                let _ = std::io::copy(&mut stream, &mut std::io::sink());
-                return;
-            }
-        }
-        let reply = match (reply, &words[..]) {
-            (Some(reply), _) if reply.is_empty() => return,
-            (Some(reply), _) => reply,
-            (None, ["SUBSCRIBE", channels @ ..]) => lock(state).subscribe(channels),
-            (None, ["ROLE", ..]) => array(&["master"]),
-            (None, ["PING", ..]) => "+PONG\r\n".to_owned(),
-            (None, ["SCRIPT", ..]) => "+name\r\n".to_owned(),
-            (None, _) => "+OK\r\n".to_owned(),
-        };
-        if stream.write_all(reply.as_bytes()).is_err() {
-            return;
-        }
     }
 }

@@ -249,7 +249,8 @@ const SHORT: Duration = Duration::from_secs(5);
 mod tests {
     use super::*;
     use crate::backend::redis::probe::session::ProbeTimeout;
-    use crate::backend::redis::topology::tests::scripted_server::{LIMIT, OK, ScriptedServer, patient};
+    use crate::backend::redis::tests::resp::OK;
+    use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
     use crate::backend::redis::transport::connect_target::ConnectTarget;
 
     const STRINGS: &str = "PING SET GETRANGE PTTL APPEND PEXPIRE SCRIPT-LOAD EVAL EVALSHA TIME SET DEL";

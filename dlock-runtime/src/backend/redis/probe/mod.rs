@@ -148,9 +148,8 @@ const ONCE_FOUND: Duration = LIMIT.saturating_sub(TO_FIND_THEM);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::redis::topology::tests::scripted_server::{
-        LIMIT as LONG, OK, ScriptedServer, bulk, list, patient, reports,
-    };
+    use crate::backend::redis::tests::resp::{self, array, bulk, list, reports};
+    use crate::backend::redis::tests::scripted_server::{LIMIT as LONG, ScriptedServer, patient};
     use crate::bounds::{assert_listed, written};
     use crate::doctor::facts::{Sentinel, Server};
     use crate::layout::Layout;
@@ -161,12 +160,8 @@ mod tests {
             "SENTINEL GET-MASTER-ADDR-BY-NAME shop" => list(&["h", port]),
             "SENTINEL MASTER shop" => list(&["num-other-sentinels", "2"]),
             "SENTINEL CKQUORUM shop" => format!("{quorum}\r\n"),
-            "SENTINEL REPLICAS shop" => {
-                let replicas = replicas.iter().map(|port| list(&["ip", "r", "port", port]));
-                let replicas: Vec<_> = replicas.collect();
-                format!("*{}\r\n{}", replicas.len(), replicas.concat())
-            }
-            _ => OK.to_owned(),
+            "SENTINEL REPLICAS shop" => array(replicas.iter().map(|port| list(&["ip", "r", "port", port]))),
+            _ => resp::primary(command),
         })
     }
 
@@ -215,7 +210,7 @@ mod tests {
     #[tokio::test]
     async fn a_sentinel_that_knows_no_primary_has_the_reason() {
         let server = ScriptedServer::start(|command| {
-            if command.starts_with("SENTINEL") { "*-1\r\n".to_owned() } else { OK.to_owned() }
+            if command.starts_with("SENTINEL") { "*-1\r\n".to_owned() } else { resp::primary(command) }
         });
 
         let (primary, _, sentinels) = asked(&[&server]).await;
@@ -232,7 +227,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_server_of_a_quorum_is_examined() {
-        let servers: [_; 2] = std::array::from_fn(|_| ScriptedServer::start(|_| OK.to_owned()));
+        let servers: [_; 2] = std::array::from_fn(|_| ScriptedServer::start(resp::primary));
         let specs = servers.iter().map(ScriptedServer::spec).collect();
 
         let facts = examine(specs, Deployment::Quorum, patient()).await.expect("a thread");
@@ -263,16 +258,14 @@ mod tests {
 
     #[tokio::test]
     async fn the_servers_that_sentinels_report_are_examined() {
-        let [primary, replica]: [_; 2] = std::array::from_fn(|_| ScriptedServer::start(|_| OK.to_owned()));
+        let [primary, replica]: [_; 2] = std::array::from_fn(|_| ScriptedServer::start(resp::primary));
         let (at, replica_port) = (primary.address(), replica.port.to_string());
         let sentinel = ScriptedServer::start(move |command| match command {
             "SENTINEL GET-MASTER-ADDR-BY-NAME shop" => list(&[&at.host, &at.port.to_string()]),
             "SENTINEL MASTER shop" => list(&["name", "shop", "num-other-sentinels", "2"]),
-            "SENTINEL REPLICAS shop" => {
-                format!("*1\r\n{}", list(&["ip", "127.0.0.1", "port", &replica_port]))
-            }
+            "SENTINEL REPLICAS shop" => array([list(&["ip", "127.0.0.1", "port", &replica_port])]),
             "SENTINEL CKQUORUM shop" => bulk("OK 3 usable Sentinels"),
-            _ => OK.to_owned(),
+            _ => resp::primary(command),
         });
         let watched = SentinelEndpoint {
             name: "shop".to_owned(),
@@ -291,7 +284,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_servers_of_a_cluster_are_examined() {
-        let [low, high, replica]: [_; 3] = std::array::from_fn(|_| ScriptedServer::start(|_| OK.to_owned()));
+        let [low, high, replica]: [_; 3] = std::array::from_fn(|_| ScriptedServer::start(resp::primary));
         let at = [low.address(), high.address(), replica.address()];
         let ranges: &[(u16, u16, &[&Address])] = &[(0, 8_000, &[&at[0], &at[2]]), (8_001, 16_383, &[&at[1]])];
         let (seed, lost) = (
@@ -314,7 +307,8 @@ mod tests {
         // Each primary is tried on a key of its own slots.
         let keys = [&low, &high].map(|server| {
             let received = server.received();
-            let set = received.iter().find(|command| command.starts_with("SET ")).expect("it is tried");
+            let (set, _) =
+                received.iter().find(|(command, _)| command.starts_with("SET ")).expect("it is tried");
             set.split(' ').nth(1).map(str::to_owned)
         });
         assert_ne!(keys[0], keys[1]);

@@ -126,9 +126,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::backend::redis::topology::tests::scripted_server::{
-        LIMIT, OK, ScriptedServer, bulk, list, patient,
-    };
+    use crate::backend::redis::tests::resp::{OK, bulk, list, primary};
+    use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
     use crate::config::Settings;
     use crate::doctor::facts::Deployment;
 
@@ -169,7 +168,7 @@ mod tests {
             "CONFIG GET save" => list(&["save", "3600 1"]),
             "CONFIG GET appendfsync" => list(&[]),
             "CONFIG GET min-replicas-to-write" => "-NOPERM no\r\n".to_owned(),
-            _ => OK.to_owned(),
+            _ => primary(command),
         });
 
         let replies = asked(&server, Part::Master).await.expect("it replies");
@@ -186,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_replica_is_not_tried() {
-        let server = ScriptedServer::start(|_| OK.to_owned());
+        let server = ScriptedServer::start(primary);
 
         let replies = asked(&server, Part::Replica).await.expect("it replies");
 
@@ -200,7 +199,7 @@ mod tests {
         for (reply, is_reached) in [("-NOAUTH Authentication required.", false), ("-ERR no", true)] {
             let server = ScriptedServer::start(move |command| match command {
                 "PING" => format!("{reply}\r\n"),
-                _ => OK.to_owned(),
+                _ => primary(command),
             });
 
             let replies = asked(&server, Part::Replica).await;
@@ -214,7 +213,7 @@ mod tests {
     async fn a_refused_subscription_is_reported() {
         let server = ScriptedServer::start(|command| match command.split(' ').next() {
             Some("SUBSCRIBE") => "-NOPERM no channel\r\n".to_owned(),
-            _ => OK.to_owned(),
+            _ => primary(command),
         });
 
         let listening = asked(&server, Part::Master).await.expect("it replies").listening;
@@ -230,7 +229,7 @@ mod tests {
                 std::thread::sleep(DELAY); // it reads its clock at the end of the round trip
                 time(now())
             }
-            _ => OK.to_owned(),
+            _ => primary(command),
         });
         let begun = Instant::now();
 
@@ -251,7 +250,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(DELAYS[call]));
                 time(now() + Duration::from_secs([1_000, 2_000, 3_000][call]))
             }
-            _ => OK.to_owned(),
+            _ => primary(command),
         });
 
         let Offset { ahead, .. } = clock_of(&server).await.expect("it tells its time");
@@ -270,7 +269,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_is_pinged_a_hundred_times_or_for_a_second() {
-        let server = ScriptedServer::start(|_| OK.to_owned());
+        let server = ScriptedServer::start(primary);
         let begun = Instant::now();
 
         let pings = pings_of(&server, &patient()).await;
@@ -288,7 +287,7 @@ mod tests {
         let calls = AtomicUsize::new(0);
         let server = ScriptedServer::start(move |command| match command {
             "PING" if calls.fetch_add(1, Ordering::SeqCst) == 1 => String::new(),
-            _ => OK.to_owned(),
+            _ => primary(command),
         });
         let mut settings = patient();
         settings.rules.response_timeout = TIMEOUT;

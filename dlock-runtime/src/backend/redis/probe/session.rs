@@ -109,7 +109,8 @@ mod tests {
     use std::future::pending;
 
     use super::*;
-    use crate::backend::redis::topology::tests::scripted_server::{OK, ScriptedServer, patient};
+    use crate::backend::redis::tests::resp::OK;
+    use crate::backend::redis::tests::scripted_server::{ScriptedServer, patient};
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -143,7 +143,8 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::backend::redis::topology::tests::scripted_server::{OK, ScriptedServer, patient};
+    use crate::backend::redis::tests::resp::OK;
+    use crate::backend::redis::tests::scripted_server::{ScriptedServer, patient};
     use crate::config::node_spec::NodeSpec;
     use crate::config::sentinel::SentinelEndpoint;
 

@@ -14,7 +14,7 @@ pub(super) mod quorum;
 mod send_queue;
 pub(super) mod sentinel;
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -369,9 +369,10 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
+    use crate::backend::redis::tests::resp::{array, bulk, primary};
+    use crate::backend::redis::tests::scripted_server::{ScriptedServer, patient};
     use crate::backend::redis::transport::inbound::{Content, InboundStream};
     use crate::backend::redis::transport::redacted::Redacted;
-    use crate::backend::redis::transport::scripted_server::{ScriptedServer, patient, usual};
 
     const SCRIPTS: [&str; 2] = ["return 1", "return 2"];
 
@@ -379,12 +380,11 @@ mod tests {
     const EXPIRED: ConnectAttempt = ConnectAttempt { repeats_until: BootInstant::from_nanos(0) };
 
     /// Starts a server that replies to commands that begin with `words` by `reply`, and to others
-    /// as an empty Redis does.
-    async fn server_with(words: &'static str, reply: Option<&'static str>) -> ScriptedServer {
+    /// as a primary without keys does.
+    fn server_with(words: &'static str, reply: Option<&'static str>) -> ScriptedServer {
         ScriptedServer::start(move |command| {
-            if command.starts_with(words) { reply.map(str::to_owned) } else { usual(command) }
+            if command.starts_with(words) { reply.map(str::to_owned) } else { Some(primary(command)) }
         })
-        .await
     }
 
     async fn connect(target: &ConnectTarget) -> Result<NewConnection, Failure> {
@@ -419,7 +419,7 @@ mod tests {
 
     #[tokio::test]
     async fn scripts_are_loaded_and_all_optional_commands_are_sent_again() {
-        let server = server_with("SCRIPT LOAD return 2", Some("+second\r\n")).await;
+        let server = server_with("SCRIPT LOAD return 2", Some("+second\r\n"));
         let target = server.target(&patient());
 
         for connections in 1..=2 {
@@ -438,9 +438,8 @@ mod tests {
         let server = ScriptedServer::start(|command| match command {
             "SCRIPT LOAD return 1" => Some("-DENIED go away\r\n".to_owned()),
             "SCRIPT LOAD return 2" => None,
-            _ => usual(command),
-        })
-        .await;
+            _ => Some(primary(command)),
+        });
 
         let failure = refused(&server.target(&patient())).await;
 
@@ -451,7 +450,7 @@ mod tests {
 
     #[tokio::test]
     async fn setinfo_is_missing_if_a_connection_without_it_has_a_reply() {
-        let server = server_with("CLIENT SETINFO LIB-NAME", None).await;
+        let server = server_with("CLIENT SETINFO LIB-NAME", None);
         let target = server.target(&patient());
 
         assert!(connect(&target).await.is_ok() && connect(&target).await.is_ok());
@@ -462,7 +461,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_is_loading_does_not_lack_setname() {
         for (reply, tries) in [("-LOADING Redis is loading\r\n", 2), ("-ERR unknown command\r\n", 1)] {
-            let server = server_with("CLIENT SETNAME", Some(reply)).await;
+            let server = server_with("CLIENT SETNAME", Some(reply));
             let target = server.target(&patient());
 
             assert!(connect(&target).await.is_ok() && connect(&target).await.is_ok(), "{reply}");
@@ -478,9 +477,8 @@ mod tests {
             let server = ScriptedServer::start(move |command| {
                 let is_setname = command.starts_with("CLIENT SETNAME");
                 let place = place.fetch_add(usize::from(is_setname), Ordering::SeqCst);
-                if is_setname && closes.get(place) == Some(&true) { None } else { usual(command) }
-            })
-            .await;
+                if is_setname && closes.get(place) == Some(&true) { None } else { Some(primary(command)) }
+            });
             let target = server.target(&patient());
             for connection in 0..3 {
                 assert!(connect(&target).await.is_ok(), "{closes:?}: connection {connection}");
@@ -495,7 +493,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_for_acks_are_no_evidence_about_setname() {
-        let server = server_with("CLIENT SETNAME", None).await;
+        let server = server_with("CLIENT SETNAME", None);
         let mut settings = patient();
         settings.rules.replica_acks = 1;
         let target = server.target(&settings);
@@ -511,7 +509,7 @@ mod tests {
     #[tokio::test]
     async fn replica_acks_need_a_connection_and_wait() {
         let mut settings = patient();
-        let server = ScriptedServer::start(usual).await;
+        let server = ScriptedServer::start(primary);
         let none = server.target(&settings).connect_for_acks(EXPIRED).await;
         assert!(none.is_ok_and(|connection| connection.is_none()) && server.count("") == 0);
 
@@ -521,7 +519,7 @@ mod tests {
             (Some("HTTP/1.1 400 Bad Request\r\n"), "sent bytes that are not the Redis protocol"),
             (None, "closed the connection on `WAIT`: leave out `replica_acks`"),
         ] {
-            let server = server_with("WAIT", reply).await;
+            let server = server_with("WAIT", reply);
             let target = server.target(&settings);
             target.fallbacks.lacks_client_setname.store(true, Ordering::Relaxed);
 
@@ -538,7 +536,7 @@ mod tests {
             ("CLIENT SETNAME", "CLIENT SETNAME"),
             ("SCRIPT", "SCRIPT LOAD"),
         ] {
-            let server = server_with(words, None).await;
+            let server = server_with(words, None);
             let target = server.target(&patient());
             target.fallbacks.lacks_client_setname.store(words == "SCRIPT", Ordering::Relaxed);
 
@@ -559,7 +557,7 @@ mod tests {
             ("-LOADING Redis is loading\r\n", FailureKind::Passing, "LOADING Redis is loading"),
             ("-NOAUTH Authentication required.\r\n", FailureKind::Lasting, "NOAUTH"),
         ] {
-            let server = server_with("EVAL", Some(reply)).await;
+            let server = server_with("EVAL", Some(reply));
             let target = server.target(&patient());
             target.fallbacks.lacks_script_load.store(true, Ordering::Relaxed);
 
@@ -569,7 +567,7 @@ mod tests {
             assert_eq!(server.count("SCRIPT"), 0);
         }
         for reply in [":1\r\n", "-BUSY a script runs\r\n"] {
-            let server = server_with("EVAL", Some(reply)).await;
+            let server = server_with("EVAL", Some(reply));
             let target = server.target(&patient());
             target.fallbacks.lacks_script_load.store(true, Ordering::Relaxed);
 
@@ -580,11 +578,10 @@ mod tests {
     #[tokio::test]
     async fn a_sentinel_that_runs_no_scripts_is_recognized() {
         let server = ScriptedServer::start(|command| match command.split(' ').next() {
-            Some("SCRIPT" | "EVAL") => Some("-ERR unknown command\r\n".to_owned()),
-            Some("ROLE") => Some("*2\r\n$8\r\nsentinel\r\n*0\r\n".to_owned()),
-            _ => usual(command),
-        })
-        .await;
+            Some("SCRIPT" | "EVAL") => "-ERR unknown command\r\n".to_owned(),
+            Some("ROLE") => array([bulk("sentinel"), array([])]),
+            _ => primary(command),
+        });
 
         let failure = refused(&server.target(&patient())).await;
 
@@ -597,7 +594,7 @@ mod tests {
         for (has_replied, words) in
             [(true, "closed the connection on `EVAL`"), (false, "if it speaks TLS on this port")]
         {
-            let server = ScriptedServer::start(|_| None).await;
+            let server = ScriptedServer::start(|_| None::<String>);
             let target = server.target(&patient());
             let fallbacks = &target.fallbacks;
             for lacks in [
@@ -617,7 +614,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_late_reply_to_eval_is_no_close() {
-        let server = server_with("EVAL", Some("")).await;
+        let server = server_with("EVAL", Some(""));
         let mut settings = patient();
         settings.rules.response_timeout = std::time::Duration::from_millis(20);
         let target = server.target(&settings);
@@ -634,7 +631,7 @@ mod tests {
             ("-NOAUTH Authentication required.\r\n", "NOAUTH Authentication required"),
             (":7\r\n", "did not load the scripts of locks"),
         ] {
-            let server = server_with("SCRIPT LOAD return 2", Some(reply)).await;
+            let server = server_with("SCRIPT LOAD return 2", Some(reply));
 
             let failure = refused(&server.target(&patient())).await;
 
@@ -644,7 +641,7 @@ mod tests {
 
     #[tokio::test]
     async fn evalsha_is_lacking_once_that_is_noted() {
-        let target = ScriptedServer::start(usual).await.target(&patient());
+        let target = ScriptedServer::start(primary).target(&patient());
         assert!(!target.lacks_evalsha());
 
         target.note_lacking_evalsha(&Value::Nil);
@@ -654,7 +651,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_refusal_is_reported_with_its_text() {
-        let target = ScriptedServer::start(usual).await.target(&patient());
+        let target = ScriptedServer::start(primary).target(&patient());
 
         let refusal = redis::parse_redis_value(b"-ERR unknown command 'EVALSHA'\r\n").expect("it is RESP");
 

@@ -235,8 +235,8 @@ mod tests {
 
     use super::*;
     use crate::backend::redis::runtimes::Runtimes;
-    use crate::backend::redis::transport::fake_batch::{Completions, FakeBatch, replies};
     use crate::backend::redis::transport::in_flight::{InFlight, MAX_COMPLETIONS};
+    use crate::backend::redis::transport::tests::fake_batch::{Completions, FakeBatch, replies};
     use crate::clock::boot_time;
 
     const LONG: Duration = Duration::from_secs(20);

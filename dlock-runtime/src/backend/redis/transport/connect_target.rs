@@ -288,7 +288,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::backend::redis::transport::scripted_server::{ScriptedServer, patient, usual};
+    use crate::backend::redis::tests::resp::{bulk, primary};
+    use crate::backend::redis::tests::scripted_server::{ScriptedServer, patient};
 
     #[test]
     fn the_probe_key_is_in_the_namespace() {
@@ -305,13 +306,12 @@ mod tests {
 
     #[tokio::test]
     async fn queries_return_the_replies_and_may_be_large() {
-        let large = format!("$100000\r\n{}\r\n", "a".repeat(100_000));
+        let large = bulk(&"a".repeat(100_000));
         let server = ScriptedServer::start(move |command| match command {
-            "INFO" => Some(large.clone()),
-            "ROLE" => Some("-ERR unknown command 'ROLE'\r\n".to_owned()),
-            _ => usual(command),
-        })
-        .await;
+            "INFO" => large.clone(),
+            "ROLE" => "-ERR unknown command 'ROLE'\r\n".to_owned(),
+            _ => primary(command),
+        });
         let target = server.target(&patient());
         let mut commands = Pipeline::new();
         commands.cmd("INFO").cmd("PING");
@@ -332,9 +332,8 @@ mod tests {
             if command == "INFO" {
                 std::thread::sleep(Duration::from_millis(700));
             }
-            usual(command)
-        })
-        .await;
+            primary(command)
+        });
 
         let reply = server.target(&patient()).query(&redis::cmd("INFO")).await;
 
@@ -366,10 +365,9 @@ mod tests {
                 Some("LIB-VER") => None,
                 _ => {
                     opened.fetch_add(1, Ordering::SeqCst);
-                    usual(command)
+                    Some(primary(command))
                 }
-            })
-            .await;
+            });
             let target = server.target(&patient());
             target.has_replied.store(has_replied, Ordering::Relaxed);
 
@@ -388,9 +386,8 @@ mod tests {
         for (reply, works) in [("+OK\r\n", true), ("-NOPERM no permissions\r\n", false)] {
             let server = ScriptedServer::start(move |command| {
                 let is_tracking = command.starts_with("CLIENT TRACKING ON NOLOOP");
-                if is_tracking { Some(reply.to_owned()) } else { usual(command) }
-            })
-            .await;
+                if is_tracking { reply.to_owned() } else { primary(command) }
+            });
 
             let opened = server.target(&patient()).open_for_tracking().await;
 

@@ -82,7 +82,8 @@ mod tests {
 
     use redis::AsyncConnectionConfig;
 
-    use crate::backend::redis::transport::scripted_server::{connection, usual};
+    use crate::backend::redis::tests::resp::primary;
+    use crate::backend::redis::transport::tests::duplex_server::connection;
     use crate::sync::lock;
 
     #[tokio::test]
@@ -91,7 +92,7 @@ mod tests {
             let (received, commands) = mpsc::channel();
             let (connection, server) = connection(AsyncConnectionConfig::new(), move |command| {
                 received.send(command.to_owned()).expect("the test runs");
-                if command == "PING" { Some(String::new()) } else { usual(command) }
+                if command == "PING" { String::new() } else { primary(command) }
             })
             .await;
             let commands = Mutex::new(commands);

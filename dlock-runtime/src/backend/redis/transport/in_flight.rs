@@ -310,7 +310,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::backend::redis::transport::fake_batch::{Completions, FakeBatch};
+    use crate::backend::redis::transport::tests::fake_batch::{Completions, FakeBatch};
 
     const LONG: Duration = Duration::from_secs(20);
     const SHORT: Duration = Duration::from_millis(50);

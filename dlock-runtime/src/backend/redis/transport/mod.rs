@@ -23,8 +23,6 @@ mod connect_failure;
 pub(super) mod connect_target;
 pub(super) mod connection;
 pub(super) mod error_kind;
-#[cfg(test)]
-mod fake_batch;
 mod framing;
 pub(super) mod in_flight;
 pub(super) mod inbound;
@@ -33,10 +31,10 @@ pub(super) mod keepalive;
 mod movable_stream;
 pub(super) mod redacted;
 mod resolve;
-#[cfg(test)]
-mod scripted_server;
 pub(super) mod sharded_subscriber;
 mod stream;
 pub(super) mod subscriber;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "tls")]
 pub(super) mod tls;

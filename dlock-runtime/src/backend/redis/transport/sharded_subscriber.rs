@@ -88,11 +88,12 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::backend::redis::transport::scripted_server::{connection, usual};
+    use crate::backend::redis::tests::resp::{bulk, primary, push};
+    use crate::backend::redis::transport::tests::duplex_server::connection;
     use crate::sync::lock;
 
     /// Returns a subscriber of a server that replies as `reply` does.
-    async fn subscriber(reply: impl Fn(&str) -> Option<String> + Send + 'static) -> ShardSubscriber {
+    async fn subscriber(reply: impl Fn(&str) -> String + Send + 'static) -> ShardSubscriber {
         let (sender, queue) = unbounded_channel();
         let config = AsyncConnectionConfig::new().set_push_sender(sender);
         let config = config.set_response_timeout(Some(Duration::from_secs(1)));
@@ -101,26 +102,26 @@ mod tests {
         ShardSubscriber::new(connection, pushes)
     }
 
-    fn push(kind: &str, rest: &str) -> String {
-        format!(">3\r\n${}\r\n{kind}\r\n{rest}", kind.len())
+    fn message(channel: &str) -> String {
+        push([bulk("smessage"), bulk(channel), bulk("m")])
+    }
+
+    /// Confirms a command of a subscriber.
+    fn confirmed(kind: &str, channel: &str, count: usize) -> String {
+        push([bulk(kind), bulk(channel), format!(":{count}\r\n")])
     }
 
     /// Replies to a subscription to each channel, which is then followed by `messages`.
-    fn followed_by(messages: String) -> impl Fn(&str) -> Option<String> {
+    fn followed_by(messages: String) -> impl Fn(&str) -> String {
         move |command| match command.split_once(' ') {
-            Some(("SSUBSCRIBE", channel)) => {
-                let channel = format!("${}\r\n{channel}\r\n:1\r\n", channel.len());
-                Some(push("ssubscribe", &channel) + &messages)
-            }
-            _ => usual(command),
+            Some(("SSUBSCRIBE", channel)) => confirmed("ssubscribe", channel, 1) + &messages,
+            _ => primary(command),
         }
     }
 
     #[tokio::test]
     async fn the_channel_of_each_message_is_returned() {
-        let messages =
-            push("smessage", "$1\r\na\r\n$1\r\nm\r\n") + &push("smessage", "$1\r\nb\r\n$1\r\nm\r\n");
-        let mut subscriber = subscriber(followed_by(messages)).await;
+        let mut subscriber = subscriber(followed_by(message("a") + &message("b"))).await;
 
         assert!(subscriber.sink().subscribe(&["a".to_owned()]).await);
 
@@ -132,8 +133,8 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_end_of_a_wanted_subscription_is_reported() {
-        let ended = |channel| push("sunsubscribe", &format!("$1\r\n{channel}\r\n:0\r\n"));
-        let messages = ended("b") + &push("smessage", "$1\r\na\r\n$1\r\nm\r\n") + &ended("a");
+        let ended = |channel| confirmed("sunsubscribe", channel, 0);
+        let messages = ended("b") + &message("a") + &ended("a");
         let mut subscriber = subscriber(followed_by(messages)).await;
         assert!(subscriber.sink().subscribe(&["a".to_owned()]).await);
         let mut keepalive = Keepalive::new();
@@ -151,11 +152,7 @@ mod tests {
         let subscriber = subscriber(move |command| {
             lock(&received).push(command.to_owned());
             let is_refused = command == "SSUBSCRIBE b";
-            if is_refused {
-                Some("-NOPERM not b\r\n".to_owned())
-            } else {
-                followed_by(String::new())(command)
-            }
+            if is_refused { "-NOPERM not b\r\n".to_owned() } else { followed_by(String::new())(command) }
         })
         .await;
         let [a, b, c] = ["a", "b", "c"].map(str::to_owned);
@@ -175,10 +172,10 @@ mod tests {
         let pings = Mutex::new(0);
         let mut subscriber = subscriber(move |command| {
             if command != "PING" {
-                return usual(command);
+                return primary(command);
             }
             *lock(&pings) += 1;
-            if *lock(&pings) < 3 { usual(command) } else { Some(String::new()) }
+            if *lock(&pings) < 3 { primary(command) } else { String::new() }
         })
         .await;
         let begun = Instant::now();

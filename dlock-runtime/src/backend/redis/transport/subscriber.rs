@@ -103,13 +103,15 @@ mod tests {
 
     use super::*;
     use crate::backend::redis::simulation::disconnects::Reasons;
+    use crate::backend::redis::tests::resp::{list, message, primary, subscribed};
+    use crate::backend::redis::tests::scripted_server::{ScriptedServer, patient};
     use crate::backend::redis::transport::inbound::InboundStream;
     use crate::backend::redis::transport::redacted::Redacted;
-    use crate::backend::redis::transport::scripted_server::{ScriptedServer, patient, serve, usual};
+    use crate::backend::redis::transport::tests::duplex_server::serve;
     use crate::config::Settings;
 
     /// Returns a subscriber of a server that replies as `reply` does.
-    async fn subscriber(reply: impl Fn(&str) -> Option<String> + Send + 'static) -> Subscriber {
+    async fn subscriber(reply: impl Fn(&str) -> String + Send + 'static) -> Subscriber {
         let (near, far) = tokio::io::duplex(1 << 16);
         tokio::spawn(serve(far, reply));
         let inbound = Inbound::new(&Redacted::new("h:1"), Content::Messages);
@@ -119,20 +121,15 @@ mod tests {
         Subscriber { sink, stream, inbound, refused: None }
     }
 
-    fn message(channel: &str) -> String {
-        format!("*3\r\n$7\r\nmessage\r\n${}\r\n{channel}\r\n$1\r\nm\r\n", channel.len())
-    }
-
     #[tokio::test(start_paused = true)]
     async fn an_idle_subscriber_is_pinged_until_no_reply_comes() {
         let pings = Mutex::new(0);
         let mut subscriber = subscriber(move |_| {
             *lock(&pings) += 1;
-            let pong = "*2\r\n$4\r\npong\r\n$0\r\n\r\n".to_owned();
             match *lock(&pings) {
-                1 => Some(pong),
-                2 => Some(pong + &message("order")),
-                _ => Some(String::new()),
+                1 => list(&["pong", ""]),
+                2 => list(&["pong", ""]) + &message("order", "m"),
+                _ => String::new(),
             }
         })
         .await;
@@ -148,7 +145,7 @@ mod tests {
     #[tokio::test]
     async fn a_flood_of_messages_is_reported_by_its_subscriber() {
         let reasons = Reasons::record();
-        let mut subscriber = subscriber(|_| Some("*1000000000\r\n".to_owned())).await;
+        let mut subscriber = subscriber(|_| "*1000000000\r\n".to_owned()).await;
 
         assert!(subscriber.sink.subscribe("order").await.is_err());
         drop(subscriber);
@@ -165,9 +162,12 @@ mod tests {
             (None, false),
         ] {
             let server = ScriptedServer::start(move |command| {
-                if command.starts_with("SUBSCRIBE") { reply.map(str::to_owned) } else { usual(command) }
-            })
-            .await;
+                if command.starts_with("SUBSCRIBE") {
+                    reply.map(str::to_owned)
+                } else {
+                    Some(primary(command))
+                }
+            });
             let target = server.target(&patient());
 
             let tried = target.try_subscribe(&["a".to_owned(), "b".to_owned()]).await;
@@ -184,9 +184,8 @@ mod tests {
     #[tokio::test]
     async fn a_subscription_without_a_reply_fails_in_time() {
         let server = ScriptedServer::start(|command| {
-            if command.starts_with("SUBSCRIBE") { Some(String::new()) } else { usual(command) }
-        })
-        .await;
+            if command.starts_with("SUBSCRIBE") { String::new() } else { primary(command) }
+        });
         let settings =
             Settings { connect_timeout: std::time::Duration::from_millis(50), ..Settings::default() };
 
@@ -198,12 +197,9 @@ mod tests {
     #[tokio::test]
     async fn messages_are_received_after_a_subscription() {
         let server = ScriptedServer::start(|command| match command {
-            "SUBSCRIBE order" => {
-                Some("*3\r\n$9\r\nsubscribe\r\n$5\r\norder\r\n:1\r\n".to_owned() + &message("order"))
-            }
-            _ => usual(command),
-        })
-        .await;
+            "SUBSCRIBE order" => subscribed(["order"]) + &message("order", "m"),
+            _ => primary(command),
+        });
 
         let subscriber = server.target(&patient()).subscribe("order").await;
 

@@ -487,13 +487,13 @@ mod tests {
     use super::*;
     use crate::backend::EventReceiver;
     use crate::backend::redis::command_queue::CommandQueue;
-    use crate::backend::redis::node::test_node::{FakeServer, acquire};
+    use crate::backend::redis::node::test_node::{TestPrimary, acquire};
+    use crate::backend::redis::tests::resp::reports;
+    use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
     use crate::backend::redis::topology::Topology;
     use crate::backend::redis::topology::cluster::redirects::Redirect;
     use crate::backend::redis::topology::cluster::slot_migration::OwnershipSource;
-    use crate::backend::redis::topology::tests::scripted_server::{
-        LIMIT, RecordedEvents, ScriptedServer, patient, reports,
-    };
+    use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::token::TokenSource;
 
     pub(super) fn cluster_with(settings: &Settings, seeds: &[&ScriptedServer]) -> Arc<Cluster> {
@@ -510,10 +510,11 @@ mod tests {
     }
 
     /// Records the events of a cluster while these keys are in use.
-    pub(super) fn recorded(cluster: &Cluster, keys: &[&'static str]) -> Arc<RecordedEvents> {
-        let events = Arc::new(RecordedEvents { keys: keys.to_vec(), ..RecordedEvents::default() });
-        let receiver: Weak<RecordedEvents> = Arc::downgrade(&events);
-        cluster.engine.events.attach(receiver);
+    pub(super) fn recorded(cluster: &Cluster, keys: &[&str]) -> Arc<RecordedEvents> {
+        let events = RecordedEvents::attach(|events| cluster.engine.events.attach(events));
+        for key in keys {
+            events.set_in_use(key);
+        }
         events
     }
 
@@ -566,7 +567,7 @@ mod tests {
     pub(super) struct Primaries {
         pub(super) cluster: Arc<Cluster>,
         pub(super) addresses: Vec<Address>,
-        pub(super) servers: Vec<FakeServer>,
+        pub(super) servers: Vec<TestPrimary>,
         /// The keys of the acquires that the servers received.
         asked: mpsc::UnboundedReceiver<String>,
         pub(super) running: JoinSet<()>,
@@ -576,8 +577,8 @@ mod tests {
         pub(super) async fn start(count: usize) -> Self {
             let (cluster, mut running) = (cluster(&[]), JoinSet::new());
             let (ask, asked) = mpsc::unbounded_channel();
-            let servers: Vec<_> = (0..count).map(|_| FakeServer::start(ask.clone())).collect();
-            let addresses: Vec<_> = servers.iter().map(|server| at("127.0.0.1", server.port)).collect();
+            let servers: Vec<_> = (0..count).map(|_| TestPrimary::start(ask.clone())).collect();
+            let addresses: Vec<_> = servers.iter().map(TestPrimary::address).collect();
             for address in &addresses {
                 connected_member(&cluster, address, &mut running).await;
             }

@@ -215,12 +215,11 @@ mod tests {
 
     use super::*;
     use crate::backend::redis::node::test_node::acquire;
+    use crate::backend::redis::tests::resp::reports;
+    use crate::backend::redis::tests::scripted_server::{ScriptedServer, patient};
     use crate::backend::redis::topology::cluster::slot_migration::OwnershipSource;
     use crate::backend::redis::topology::cluster::tests::{
         assign, at, cluster, cluster_with, member, recorded, until,
-    };
-    use crate::backend::redis::topology::tests::scripted_server::{
-        RecordedEvents, ScriptedServer, patient, reports,
     };
     use crate::config::Settings;
     use crate::layout::Layout;
@@ -305,7 +304,7 @@ mod tests {
         let owner = cluster.known(&new).expect("it serves the slots");
         assert!(owner.is_used() && !owner.is_expired());
         assert_eq!(keys(owner.finish_connecting()), ["{7}a"]);
-        assert_eq!(*lock(&events.reconnects), [(true, vec![])], "it is rechecked once connected");
+        assert_eq!(events.take(), ["reconnect moved=true []"], "it is rechecked once connected");
     }
 
     #[tokio::test]
@@ -330,7 +329,7 @@ mod tests {
         let counts = |from: &Primary, key: &str| {
             let grant = GrantMessage { token: acquire(key).token, offer: Grant::NONE, key: key.into() };
             sink_of(&cluster, from).on_grant(grant);
-            lock(&events.grants).pop().is_some()
+            events.take().iter().any(|event| event.starts_with("grant "))
         };
         assert!(counts(&owner, "{7}") && counts(&other, "{7}"), "the owner has no subscription");
 
@@ -343,13 +342,13 @@ mod tests {
     #[tokio::test]
     async fn a_change_of_a_key_is_passed_on() {
         let cluster = cluster(&[]);
-        let events: Arc<RecordedEvents> = recorded(&cluster, &[]);
+        let events = recorded(&cluster, &[]);
         let sink = sink_of(&cluster, &member(&cluster, &at("10.0.0.1", 1)));
 
         sink.on_key_event(Some(&"k".into()));
         sink.on_key_event(None);
 
-        assert_eq!(*lock(&events.invalidations), [Some("k".into()), None]);
+        assert_eq!(events.take(), ["invalidation k", "invalidation *"]);
     }
 
     #[tokio::test]
@@ -363,7 +362,8 @@ mod tests {
         for (moved, expected) in [(false, true), (false, false), (true, true)] {
             sink.connected(moved);
 
-            assert_eq!(lock(&events.reconnects).pop(), Some((expected, vec!["{7}a"])), "{moved}");
+            let expected = format!(r#"reconnect moved={expected} ["{{7}}a"]"#);
+            assert_eq!(events.take().pop(), Some(expected), "{moved}");
             assert!(cluster.parked.notified().now_or_never().is_some(), "parked requests are sent");
         }
     }

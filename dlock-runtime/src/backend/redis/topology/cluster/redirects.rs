@@ -186,10 +186,11 @@ mod tests {
 
     use super::*;
     use crate::backend::redis::node::test_node::acquire;
+    use crate::backend::redis::tests::resp::primary;
+    use crate::backend::redis::tests::scripted_server::ScriptedServer;
     use crate::backend::redis::topology::cluster::tests::{
         assign, at, cluster, connected_member, recorded, until,
     };
-    use crate::backend::redis::topology::tests::scripted_server::{ScriptedServer, primary};
     use crate::protocol::command::Reply;
     use crate::protocol::deadline::BootInstant;
     use crate::sync::lock;
@@ -304,7 +305,7 @@ mod tests {
         assign(&cluster, Slot::of("{7}"), &to, OwnershipSource::Map);
         let from = at("10.0.0.1", 1);
         let asked = |key: &str| server.was_asked(&format!("SET {key} "));
-        let count = || server.received().iter().filter(|command| *command == "ASKING").count();
+        let count = || server.count("ASKING");
 
         cluster.follow(&from, vec![(acquire("{7}a"), Redirect::Ask(to.clone()))], RouteHistory::default());
         until(|| asked("{7}a")).await;
@@ -337,7 +338,7 @@ mod tests {
 
         until(|| !lock(&events.replies).is_empty()).await;
         let replied = lock(&events.replies).pop();
-        assert!(matches!(&replied, Some((request, Reply::Owner)) if &*request.key == "{7}a"), "{replied:?}");
+        assert!(matches!(&replied, Some((key, Reply::Owner)) if key == "{7}a"), "{replied:?}");
         assert!(old.was_asked("SET {7}a ") && new.was_asked("SET {7}a "));
         let owner = lock(&cluster.state).table.owner(slot).map(|owner| owner.address.clone());
         assert_eq!(owner, Some(new.address()));

@@ -217,11 +217,10 @@ mod tests {
 
     use super::*;
     use crate::backend::redis::node::test_node::acquire;
+    use crate::backend::redis::tests::resp::{OK, reports};
+    use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
     use crate::backend::redis::topology::cluster::tests::{
         assign, at, cluster, cluster_with, connected_member, lost_member, member, recorded, until,
-    };
-    use crate::backend::redis::topology::tests::scripted_server::{
-        LIMIT, OK, ScriptedServer, patient, reports,
     };
     use crate::config::Settings;
 
@@ -292,15 +291,15 @@ mod tests {
             let events = recorded(&cluster, &["{7}"]);
 
             cluster.refresh().await;
-            lock(&events.reconnects).clear(); // of the slots that were assigned
+            events.take(); // of the slots that were assigned
             cluster.refresh().await;
-            assert!(lock(&events.reconnects).is_empty(), "it was not down");
+            assert!(events.take().is_empty(), "it was not down");
             lock(&cluster.state).is_down = true;
             cluster.refresh().await;
 
             assert_eq!(lock(&cluster.state).is_down, !is_up, "{states:?}");
-            let rechecked = [(false, vec!["{7}"])];
-            assert_eq!(*lock(&events.reconnects), if is_up { &rechecked[..] } else { &[] }, "{states:?}");
+            let rechecked = [r#"reconnect moved=false ["{7}"]"#];
+            assert_eq!(events.take(), if is_up { &rechecked[..] } else { &[] }, "{states:?}");
         }
     }
 
@@ -346,7 +345,8 @@ mod tests {
         let refused = events.refused();
         assert!(refused.len() == 1 && refused[0].1.contains("no primary serves"), "{refused:?}");
         assert!(lock(&cluster.state).lookup.is_none());
-        assert_eq!(lock(&events.reconnects).last(), Some(&(false, vec!["{7}"])));
+        let latest = events.take().pop();
+        assert_eq!(latest.as_deref(), Some(r#"reconnect moved=false ["{7}"]"#));
     }
 
     #[tokio::test]

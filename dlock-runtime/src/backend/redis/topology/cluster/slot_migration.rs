@@ -315,20 +315,20 @@ mod tests {
         let reconnect = |address: &Address| {
             let sink = PrimaryReplySink { cluster: Arc::downgrade(&cluster), address: address.clone() };
             sink.connected(false);
-            lock(&events.reconnects).pop()
+            events.take().pop().unwrap_or_default()
         };
         let ready = primaries.addresses[0].clone();
-        assert_eq!(reconnect(&away), Some((true, vec![])), "it is new");
+        assert_eq!(reconnect(&away), "reconnect moved=true []", "it is new");
         for address in [&away, &ready] {
             reconnect(address);
-            assert_eq!(reconnect(address), Some((false, vec![])));
+            assert_eq!(reconnect(address), "reconnect moved=false []");
         }
 
         assign(&cluster, Slot::of("{7}"), &away, OwnershipSource::Map);
         assign(&cluster, Slot::of("{8}"), &ready, OwnershipSource::Map);
 
-        assert_eq!(reconnect(&away), Some((true, vec!["{7}a"])));
-        assert_eq!(reconnect(&ready), Some((false, vec!["{8}b"])), "it is rechecked when it moves");
+        assert_eq!(reconnect(&away), r#"reconnect moved=true ["{7}a"]"#);
+        assert_eq!(reconnect(&ready), r#"reconnect moved=false ["{8}b"]"#, "it is rechecked when it moves");
         primaries.running.shutdown().await;
     }
 
@@ -340,13 +340,13 @@ mod tests {
         let slots = ["{7}", "{8}"].map(Slot::of);
         assign(&cluster, slots[0], &primaries.addresses[0], OwnershipSource::Map);
         assign(&cluster, slots[1], &away, OwnershipSource::Map);
-        lock(&events.reconnects).clear();
+        events.take();
 
         cluster.recheck_moved(&HashSet::new());
-        assert!(lock(&events.reconnects).is_empty());
+        assert!(events.take().is_empty());
         cluster.recheck_moved(&HashSet::from(slots));
 
-        assert_eq!(*lock(&events.reconnects), [(true, vec!["{7}a"])]);
+        assert_eq!(events.take(), [r#"reconnect moved=true ["{7}a"]"#]);
         assert!(member(&cluster, &away).is_used(), "it is connected to");
     }
 }

@@ -182,7 +182,8 @@ const WHOLE_SECONDS: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::redis::topology::tests::scripted_server::{OK, ScriptedServer, patient};
+    use crate::backend::redis::tests::resp::OK;
+    use crate::backend::redis::tests::scripted_server::{ScriptedServer, patient};
 
     const SECOND: Duration = Duration::from_secs(1);
 

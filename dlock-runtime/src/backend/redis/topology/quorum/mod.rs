@@ -327,8 +327,9 @@ mod tests {
     use super::*;
     use crate::backend::EventReceiver;
     use crate::backend::redis::node::test_node::acquire;
+    use crate::backend::redis::tests::scripted_server::LIMIT;
     use crate::backend::redis::topology::quorum::operations::OperationOutcome;
-    use crate::backend::redis::topology::tests::scripted_server::{LIMIT, RecordedEvents};
+    use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::config::node_spec::NodeSpec;
     use crate::protocol::command::FailureKind;
     use crate::token::TokenSource;
@@ -344,9 +345,8 @@ mod tests {
     }
 
     fn recorded(events: &EventReceiver) -> Arc<RecordedEvents> {
-        let recorded = Arc::new(RecordedEvents { keys: vec!["k"], ..RecordedEvents::default() });
-        let receiver: Weak<RecordedEvents> = Arc::downgrade(&recorded);
-        events.attach(receiver);
+        let recorded = RecordedEvents::attach(|receiver| events.attach(receiver));
+        recorded.set_in_use("k");
         recorded
     }
 
@@ -446,8 +446,8 @@ mod tests {
         votes.connected(true);
         votes.connected(false);
 
-        assert_eq!(*lock(&events.invalidations), [Some("k".into())]);
-        assert_eq!(*lock(&events.reconnects), [(true, vec!["k"]), (false, vec!["k"])]);
+        let reconnects = [true, false].map(|moved| format!(r#"reconnect moved={moved} ["k"]"#));
+        assert_eq!(events.take(), ["invalidation k", &reconnects[0], &reconnects[1]]);
     }
 
     #[tokio::test]

@@ -231,9 +231,8 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::backend::redis::topology::tests::scripted_server::{
-        LIMIT, OK, ScriptedServer, bulk, list, patient,
-    };
+    use crate::backend::redis::tests::resp::{self, list, message};
+    use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
     use crate::token::TokenSource;
 
     fn at(host: &str) -> Address {
@@ -244,7 +243,7 @@ mod tests {
     fn sentinel(primary: &'static str) -> ScriptedServer {
         ScriptedServer::start(move |command| match command {
             "SENTINEL GET-MASTER-ADDR-BY-NAME shop" => list(&[primary, "6379"]),
-            _ => OK.to_owned(),
+            _ => resp::primary(command),
         })
     }
 
@@ -252,7 +251,7 @@ mod tests {
     fn refusing(reply: &'static str) -> ScriptedServer {
         ScriptedServer::start(move |command| match command.split(' ').next() {
             Some("SENTINEL") => format!("{reply}\r\n"),
-            _ => OK.to_owned(),
+            _ => resp::primary(command),
         })
     }
 
@@ -364,10 +363,7 @@ mod tests {
         let server = sentinel("a");
         let (sentinels, jitter) = (sentinels(&[&server]), Jitter::of(TokenSource::of_process(1).process()));
         lock(&sentinels.report).found(at("a"));
-        let announce = |payload: &str| {
-            let parts = [bulk("message"), bulk(SWITCHES), bulk(payload)];
-            server.push(&format!("*3\r\n{}", parts.concat()));
-        };
+        let announce = |payload| server.push(&message(SWITCHES, payload));
         let announced = async {
             // It has subscribed before it catches up.
             while !server.was_asked("SENTINEL") {

@@ -1,6 +1,4 @@
-//! Tests of [`Topology`], and the servers of other tests.
-
-pub(in crate::backend::redis) mod scripted_server;
+//! Tests of [`Topology`].
 
 use super::*;
 use crate::backend::redis::node::test_node::{TestNode, acquire};

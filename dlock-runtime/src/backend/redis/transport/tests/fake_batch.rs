@@ -14,7 +14,7 @@ type OnCompletion = dyn Fn(&str) + Send + Sync;
 
 /// Records which batches were completed, in their order, and whether they had replies.
 #[derive(Default)]
-pub(super) struct Completions {
+pub(crate) struct Completions {
     completed: Mutex<Vec<(String, bool)>>,
     on_completion: Mutex<Option<Arc<OnCompletion>>>,
     more: Notify,
@@ -22,24 +22,24 @@ pub(super) struct Completions {
 
 impl Completions {
     /// Returns the completed batches, and whether each had replies.
-    pub(super) fn all(&self) -> Vec<(String, bool)> {
+    pub(crate) fn all(&self) -> Vec<(String, bool)> {
         lock(&self.completed).clone()
     }
 
     /// Returns the names of the completed batches.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         self.all().into_iter().map(|(name, _)| name).collect()
     }
 
     /// Waits until `count` batches are completed.
-    pub(super) async fn until(&self, count: usize) {
+    pub(crate) async fn until(&self, count: usize) {
         while self.all().len() < count {
             self.more.notified().await;
         }
     }
 
     /// Calls `on_completion` with the name of each batch, on the thread that completes it.
-    pub(super) fn on_completion(&self, on_completion: impl Fn(&str) + Send + Sync + 'static) {
+    pub(crate) fn on_completion(&self, on_completion: impl Fn(&str) + Send + Sync + 'static) {
         *lock(&self.on_completion) = Some(Arc::new(on_completion));
     }
 
@@ -54,7 +54,7 @@ impl Completions {
 }
 
 /// A batch that records its completion.
-pub(super) struct FakeBatch {
+pub(crate) struct FakeBatch {
     /// `None` once it is completed.
     name: Option<String>,
     sent: BootInstant,
@@ -62,7 +62,7 @@ pub(super) struct FakeBatch {
 }
 
 impl FakeBatch {
-    pub(super) fn new(name: &str, sent: BootInstant, completions: &Arc<Completions>) -> Self {
+    pub(crate) fn new(name: &str, sent: BootInstant, completions: &Arc<Completions>) -> Self {
         Self { name: Some(name.to_owned()), sent, completions: Arc::clone(completions) }
     }
 
@@ -94,7 +94,7 @@ impl Drop for FakeBatch {
 }
 
 /// Returns replies that come when the test sends them. If the sender is dropped, they are an error.
-pub(super) fn replies() -> (oneshot::Sender<()>, PendingReplies) {
+pub(crate) fn replies() -> (oneshot::Sender<()>, PendingReplies) {
     let (reply, signal) = oneshot::channel();
     let replies = Box::pin(async move {
         signal.await.map_err(|_| std::io::Error::from(std::io::ErrorKind::BrokenPipe))?;
