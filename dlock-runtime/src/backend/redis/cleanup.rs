@@ -111,6 +111,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::backend::redis::tests::{is_notified, unknown};
     use crate::backend::reply_recipient::ReplyRecipient;
     use crate::protocol::command::{Failure, FailureKind};
     use crate::token::TokenSource;
@@ -123,14 +124,14 @@ mod tests {
         {
             let (cleanup, token) = (CleanupQueue::default(), TokenSource::new().next());
             cleanup.add(vec![("k".into(), token)], Some(1));
-            assert!(cleanup.more.notified().now_or_never().is_some());
+            assert!(is_notified(&cleanup.more));
 
             let mut replies: Vec<_> =
                 cleanup.due_withdrawals().into_iter().map(|withdrawal| (withdrawal, reply.clone())).collect();
             cleanup.on_withdrawal_replies(&mut replies, Some(epoch), boot_time());
 
             assert!(replies.is_empty());
-            assert_eq!(cleanup.more.notified().now_or_never().is_some(), is_retried, "{reply:?}");
+            assert_eq!(is_notified(&cleanup.more), is_retried, "{reply:?}");
         }
     }
 
@@ -151,10 +152,6 @@ mod tests {
 
         let remaining: Vec<_> = replies.iter().map(|(request, _)| request.command).collect();
         assert_eq!(remaining, [Command::RELEASE]);
-    }
-
-    fn unknown() -> Reply {
-        Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"))
     }
 
     /// Answers the withdrawals that are due with `reply`.
@@ -178,7 +175,7 @@ mod tests {
         cleanup.more.notified().now_or_never();
         cleanup.retry_now(|key| key == "k");
 
-        assert!(cleanup.due_in().is_zero() && cleanup.more.notified().now_or_never().is_some());
+        assert!(cleanup.due_in().is_zero() && is_notified(&cleanup.more));
         let due = cleanup.due_withdrawals();
         assert!(matches!(due[..], [Request { token: due, command: Command::Withdraw, .. }] if due == token));
     }
@@ -211,7 +208,7 @@ mod tests {
         cleanup.on_withdrawal_replies(&mut replies, Some(1), boot_time());
 
         assert_eq!(replies.len(), 2);
-        assert!(!cleanup.is_empty() && cleanup.more.notified().now_or_never().is_none());
+        assert!(!cleanup.is_empty() && !is_notified(&cleanup.more));
     }
 
     #[test]
@@ -220,6 +217,6 @@ mod tests {
 
         cleanup.add(Vec::new(), Some(1));
 
-        assert!(cleanup.more.notified().now_or_never().is_none());
+        assert!(!is_notified(&cleanup.more));
     }
 }

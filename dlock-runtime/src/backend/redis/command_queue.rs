@@ -187,6 +187,7 @@ mod tests {
 
     use super::*;
     use crate::backend::redis::node::test_node::acquire;
+    use crate::backend::redis::tests::is_notified;
     use crate::backend::reply_recipient::{ReleasedHold, ReplyRecipient};
     use crate::key::LockKey;
     use crate::protocol::command::Command;
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn a_sleeping_driver_is_woken_only_for_earlier_deadlines() {
         let (shared, at) = (CommandQueue::default(), |ms: u64| BootInstant::from_nanos(ms * 1_000_000));
-        let is_woken = || shared.wake.notified().now_or_never().is_some();
+        let is_woken = || is_notified(&shared.wake);
         let due = |ms| {
             shared.wake_by(at(ms));
             is_woken()
@@ -280,10 +281,6 @@ mod tests {
         fn flush(&self) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
-    }
-
-    fn is_notified(notify: &Notify) -> bool {
-        notify.notified().now_or_never().is_some()
     }
 
     #[test]

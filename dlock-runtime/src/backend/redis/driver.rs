@@ -242,13 +242,12 @@ const WIND_DOWN_MARGIN: Duration = Duration::from_millis(2_500);
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use futures_util::FutureExt;
-
     use tokio::task::JoinHandle;
 
     use super::*;
     use crate::backend::Request;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
+    use crate::backend::redis::tests::is_notified;
     use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::protocol::command::{Command, Reply};
 
@@ -280,7 +279,7 @@ mod tests {
 
     /// Returns `true` if the driver has been woken.
     fn is_left_to_the_driver(driver: &Driver) -> bool {
-        driver.shared.wake.notified().now_or_never().is_some()
+        is_notified(&driver.shared.wake)
     }
 
     #[test]

@@ -165,12 +165,12 @@ fn possible_effects(request: &Request, reply: &Reply) -> Vec<(Name, Token)> {
 mod tests {
     use std::time::Duration;
 
-    use futures_util::FutureExt;
     use tokio::sync::oneshot;
 
     use super::*;
     use crate::backend::redis::driver::Driver;
     use crate::backend::redis::node::test_node::TestNode;
+    use crate::backend::redis::tests::{is_notified, unknown};
     use crate::backend::redis::topology::Topology;
     use crate::backend::reply_recipient::ReplyRecipient;
     use crate::backend::tests::recorded_events::RecordedEvents;
@@ -189,10 +189,6 @@ mod tests {
     }
 
     const LEASE: Duration = Duration::from_secs(30);
-
-    fn unknown() -> Reply {
-        Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"))
-    }
 
     fn refused() -> Reply {
         Reply::Refused(Failure::new(FailureKind::Passing, "out of memory"))
@@ -339,7 +335,7 @@ mod tests {
             Topology::One(Arc::clone(&driver.node)),
             LEASE,
         );
-        let is_flushed = || driver.shared.wake.notified().now_or_never().is_some();
+        let is_flushed = || is_notified(&driver.shared.wake);
 
         sink.on_key_event(None);
         assert!(!is_flushed());

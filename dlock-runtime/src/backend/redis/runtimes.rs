@@ -303,6 +303,7 @@ mod tests {
     use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
     use super::*;
+    use crate::backend::redis::tests::is_notified;
     use crate::backend::redis::transport::inline_io::InlineDriver;
 
     const SOON: Duration = Duration::from_secs(20);
@@ -526,7 +527,7 @@ mod tests {
 
         assert_eq!(*lock(&open.0), [false, true]);
         assert!(lock(&late.0).is_empty(), "it is driven on the own thread already");
-        assert!(test.runtimes.has_left_callers.notified().now_or_never().is_some());
+        assert!(is_notified(&test.runtimes.has_left_callers));
     }
 
     #[test]

@@ -239,6 +239,7 @@ const PASSING: [&str; 11] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::redis::tests::resp;
 
     #[test]
     fn a_counter_is_in_the_slot_of_its_lock() {
@@ -257,10 +258,7 @@ mod tests {
             ("ERR Unknown command called from script script: f_1", true),
             ("ERR Error running script (call to f_1): @user_script:3: -NOPERM no permissions", true),
         ] {
-            let Ok(Value::ServerError(error)) = redis::parse_redis_value(format!("-{line}\r\n").as_bytes())
-            else {
-                panic!("{line} is not an error")
-            };
+            let error = resp::server_error(line);
 
             let (may_have_run, failure) = match error_reply(&server, &error) {
                 Reply::Refused(failure) => (false, failure),

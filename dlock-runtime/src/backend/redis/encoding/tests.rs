@@ -10,6 +10,7 @@ use crate::backend::Request;
 use crate::backend::redis::encoding::codec::{counter, error_reply, fence, millis, time_to_live};
 use crate::backend::redis::encoding::plain::PlainEncoding;
 use crate::backend::redis::namespaces::Namespaces;
+use crate::backend::redis::tests::resp;
 use crate::backend::redis::transport::redacted::Redacted;
 use crate::bounds::{LAST_FENCE, LAST_FENCE_OF_REDISSON, LONGEST_VALUE};
 use crate::layout::Publish;
@@ -260,10 +261,7 @@ fn only_errors_before_a_command_runs_are_refusals() {
         ("NOPERM this user has no permissions to run the 'set' command", "refused: Lasting"),
         ("ERR Unknown Redis command called from script script: f_1", "unknown: Lasting"),
     ] {
-        let Ok(Value::ServerError(error)) = redis::parse_redis_value(format!("-{line}\r\n").as_bytes())
-        else {
-            panic!("{line} is not an error")
-        };
+        let error = resp::server_error(line);
 
         assert_eq!(brief(&error_reply(&server, &error)), expected, "{line}");
         for encoding in [&NativeEncoding as &dyn LockEncoding, redisson()] {

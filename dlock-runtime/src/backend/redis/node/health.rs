@@ -201,10 +201,9 @@ const MAX_UNPROVEN: u32 = 4;
 mod tests {
     use std::time::Duration;
 
-    use futures_util::FutureExt;
-
     use super::*;
     use crate::backend::redis::node::test_node::TestNode;
+    use crate::backend::redis::tests::is_notified;
     use crate::backend::redis::topology::discovery::Discovery;
 
     /// Returns a connection that no node uses any more, with the node.
@@ -217,10 +216,6 @@ mod tests {
 
     fn failure(reason: &str) -> Failure {
         Failure::new(FailureKind::Passing, reason)
-    }
-
-    fn is_notified(notify: &Notify) -> bool {
-        notify.notified().now_or_never().is_some()
     }
 
     #[tokio::test]

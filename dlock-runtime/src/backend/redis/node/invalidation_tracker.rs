@@ -313,6 +313,7 @@ mod tests {
     use super::*;
     use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
+    use crate::backend::redis::tests::is_notified;
     use crate::backend::redis::tests::resp::{bulk, list, push};
     use crate::token::TokenSource;
 
@@ -325,10 +326,6 @@ mod tests {
 
     fn keys(requests: &[Request]) -> Vec<&str> {
         requests.iter().map(|request| &*request.key).collect()
-    }
-
-    fn is_notified(notify: &Notify) -> bool {
-        notify.notified().now_or_never().is_some()
     }
 
     /// Returns a node with a connection that tracks keys, of epoch 7.

@@ -196,6 +196,7 @@ mod tests {
     use super::*;
     use crate::backend::redis::node::health::NodeConnection;
     use crate::backend::redis::node::test_node::TestNode;
+    use crate::backend::redis::tests::resp;
     use crate::backend::redis::topology::discovery::Discovery;
     use crate::token::TokenSource;
 
@@ -299,7 +300,7 @@ mod tests {
         let (_test, connection) = with_replicas().await;
         let acks = connection.acks.as_ref().expect("it uses replicas");
         let missing = |reply| acks.missing(reply).map(|failure| (failure.kind, failure.reason));
-        let error = redis::parse_redis_value(b"-NOPERM this user may not\r\n").expect("an error is a value");
+        let error = resp::error("NOPERM this user may not");
 
         assert!(missing(Some(&Value::Int(2))).is_none() && missing(Some(&Value::Int(3))).is_none());
         for (reply, kind, reason) in [

@@ -303,11 +303,10 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;
 
-    use futures_util::FutureExt;
-
     use super::*;
     use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
+    use crate::backend::redis::tests::is_notified;
     use crate::backend::redis::topology::discovery::Discovery;
 
     struct SetOnDrop(Arc<AtomicBool>);
@@ -524,7 +523,7 @@ mod tests {
 
         test.node.try_again();
 
-        assert!(test.node.reconnect_now.notified().now_or_never().is_some());
+        assert!(is_notified(&test.node.reconnect_now));
     }
 
     #[tokio::test]

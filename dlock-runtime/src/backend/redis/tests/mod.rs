@@ -4,6 +4,7 @@ pub(super) mod resp;
 pub(super) mod scripted_server;
 
 use futures_util::FutureExt;
+use tokio::sync::Notify;
 
 use super::*;
 use crate::backend::redis::encoding::native::NativeEncoding;
@@ -13,7 +14,18 @@ use crate::backend::tests::recorded_events::RecordedEvents;
 use crate::config::endpoint::Endpoint;
 use crate::config::url::{self, ConnectSpec};
 use crate::layout::Publish;
+use crate::protocol::command::Reply;
 use crate::token::TokenSource;
+
+/// Returns `true` if `notify` has been notified since the last check.
+pub(super) fn is_notified(notify: &Notify) -> bool {
+    notify.notified().now_or_never().is_some()
+}
+
+/// Returns the reply to a command that may have run.
+pub(super) fn unknown() -> Reply {
+    Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"))
+}
 
 #[test]
 fn grants_are_proof_only_if_the_primary_cannot_change() {
@@ -82,7 +94,7 @@ fn an_owner_is_found_at_a_server_but_not_at_a_quorum() {
 #[test]
 fn events_of_the_engine_reach_the_driver() {
     let redis = of_url(SERVER);
-    let is_woken = || redis.shared.wake.notified().now_or_never().is_some();
+    let is_woken = || is_notified(&redis.shared.wake);
     let mut effects = EventEffects::default();
     let _events = RecordedEvents::attach(|events| redis.attach(events));
     assert!(redis.events.get().is_some());

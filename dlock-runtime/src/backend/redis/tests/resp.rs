@@ -1,6 +1,6 @@
 //! Replies and messages of a server, in RESP.
 
-use redis::Value;
+use redis::{ServerError, Value};
 
 use crate::backend::redis::transport::address::Address;
 use crate::backend::redis::transport::error_kind;
@@ -13,6 +13,19 @@ pub(crate) fn words(command: &Value) -> String {
 
 /// The reply to a command that succeeds.
 pub(crate) const OK: &str = "+OK\r\n";
+
+/// Returns the error reply with this line.
+pub(crate) fn error(line: &str) -> Value {
+    Value::ServerError(server_error(line))
+}
+
+/// Returns the error with this line.
+pub(crate) fn server_error(line: &str) -> ServerError {
+    match redis::parse_redis_value(format!("-{line}\r\n").as_bytes()) {
+        Ok(Value::ServerError(error)) => error,
+        other => panic!("{line} is not an error: {other:?}"),
+    }
+}
 
 /// Encodes a text.
 pub(crate) fn bulk(text: &str) -> String {

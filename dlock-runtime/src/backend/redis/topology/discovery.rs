@@ -143,7 +143,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::backend::redis::tests::resp::OK;
+    use crate::backend::redis::tests::resp::{self, OK};
     use crate::backend::redis::tests::scripted_server::{ScriptedServer, patient};
     use crate::config::node_spec::NodeSpec;
     use crate::config::sentinel::SentinelEndpoint;
@@ -226,7 +226,7 @@ mod tests {
             ("NOPERM no", FailureKind::Lasting, "allow it `+role`"),
             ("ERR busy", FailureKind::Passing, "ERR busy"),
         ] {
-            let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("it is RESP");
+            let reply = resp::error(line);
 
             let failure = role(&reply, format_args!("a primary"), &server).expect_err("there is no role");
 

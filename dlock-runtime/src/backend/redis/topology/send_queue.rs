@@ -117,10 +117,9 @@ const MAX_SENDS: usize = 16;
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use futures_util::FutureExt;
-
     use super::*;
     use crate::backend::redis::node::test_node::acquire;
+    use crate::backend::redis::tests::is_notified;
 
     fn fan(number: u64) -> FanOut<usize> {
         let mut fan = FanOut::default();
@@ -132,7 +131,7 @@ mod tests {
 
     /// Returns `true` if work was left to the driver since the last call.
     fn is_left(driver: &CommandQueue) -> bool {
-        driver.wake.notified().now_or_never().is_some()
+        is_notified(&driver.wake)
     }
 
     #[test]

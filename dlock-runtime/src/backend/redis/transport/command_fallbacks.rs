@@ -369,7 +369,7 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
-    use crate::backend::redis::tests::resp::{array, bulk, primary};
+    use crate::backend::redis::tests::resp::{self, array, bulk, primary};
     use crate::backend::redis::tests::scripted_server::{ScriptedServer, patient};
     use crate::backend::redis::transport::inbound::{Content, InboundStream};
     use crate::backend::redis::transport::redacted::Redacted;
@@ -653,7 +653,7 @@ mod tests {
     async fn a_refusal_is_reported_with_its_text() {
         let target = ScriptedServer::start(primary).target(&patient());
 
-        let refusal = redis::parse_redis_value(b"-ERR unknown command 'EVALSHA'\r\n").expect("it is RESP");
+        let refusal = resp::error("ERR unknown command 'EVALSHA'");
 
         assert_eq!(target.error_text(&refusal), "ERR unknown command 'EVALSHA'");
     }

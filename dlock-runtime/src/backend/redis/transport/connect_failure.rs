@@ -235,10 +235,11 @@ const PASSING_ERRORS: [&str; 7] =
 mod tests {
     use std::io;
 
-    use redis::{ErrorKind, Value};
+    use redis::ErrorKind;
     use tokio::io::AsyncReadExt;
 
     use super::*;
+    use crate::backend::redis::tests::resp;
     use crate::backend::redis::transport::inbound::{Content, InboundStream};
     use crate::config::Settings;
     use crate::config::node_spec::NodeSpec;
@@ -263,10 +264,7 @@ mod tests {
 
     /// Returns the error reply with this line.
     fn reply(line: &str) -> RedisError {
-        match redis::parse_redis_value(format!("-{line}\r\n").as_bytes()) {
-            Ok(Value::ServerError(error)) => error.into(),
-            other => panic!("{line} is not an error: {other:?}"),
-        }
+        resp::server_error(line).into()
     }
 
     #[tokio::test]

@@ -100,6 +100,7 @@ pub(crate) fn has_code(error: &ServerError, code: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::redis::tests::resp::{self, server_error};
 
     #[test]
     fn a_missing_permission_or_command_is_enough_to_forbid() {
@@ -109,9 +110,7 @@ mod tests {
             ("ERR This instance has no permission for it", true),
             ("ERR wrong number of arguments for 'eval' command", false),
         ] {
-            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
-
-            assert_eq!(value.as_ref().map(is_forbidden), Ok(is_it), "{line}");
+            assert_eq!(is_forbidden(&resp::error(line)), is_it, "{line}");
         }
     }
 
@@ -125,17 +124,7 @@ mod tests {
             ("ERR unknown command 'EVAL', with args beginning with: 'EVALSHA'", false),
             ("NOSCRIPT No matching script. Please use EVAL.", false),
         ] {
-            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
-
-            assert_eq!(value.as_ref().map(lacks_evalsha), Ok(lacks), "{line}");
-        }
-    }
-
-    /// Returns the error reply with this line.
-    fn error(line: &str) -> ServerError {
-        match redis::parse_redis_value(format!("-{line}\r\n").as_bytes()) {
-            Ok(Value::ServerError(error)) => error,
-            other => panic!("{line} is not an error: {other:?}"),
+            assert_eq!(lacks_evalsha(&resp::error(line)), lacks, "{line}");
         }
     }
 
@@ -163,7 +152,7 @@ mod tests {
             ("ERR unknown command 'EVAL'", false),
             ("NOSCRIPT No matching script. Please use EVAL.", false),
         ] {
-            assert_eq!(is_out_of_service(&Value::ServerError(error(line))), is_it, "{line}");
+            assert_eq!(is_out_of_service(&resp::error(line)), is_it, "{line}");
         }
         assert!(!is_out_of_service(&Value::Okay));
     }
@@ -175,7 +164,7 @@ mod tests {
             ("ERR NOSCRIPT in the text", false),
             ("ERR unknown command 'EVALSHA'", false),
         ] {
-            assert_eq!(is_unknown_script(&Value::ServerError(error(line))), is_it, "{line}");
+            assert_eq!(is_unknown_script(&resp::error(line)), is_it, "{line}");
         }
         assert!(!is_unknown_script(&Value::Okay));
     }
@@ -189,7 +178,7 @@ mod tests {
             ("ERR the option READONLYX is unknown", false),
             ("READONLYX You can't write", false),
         ] {
-            assert_eq!(has_code(&error(line), "READONLY"), has_it, "{line}");
+            assert_eq!(has_code(&server_error(line), "READONLY"), has_it, "{line}");
         }
     }
 
@@ -207,7 +196,7 @@ mod tests {
             ("ERR unknown command wait", None),
             ("ERR wrong number of arguments for 'wait' command", None),
         ] {
-            assert_eq!(unknown_command(&error(line)).as_deref(), name, "{line}");
+            assert_eq!(unknown_command(&server_error(line)).as_deref(), name, "{line}");
         }
     }
 
@@ -218,7 +207,7 @@ mod tests {
             "LOADING Redis is loading the dataset in memory",
             "ERR syntax error",
         ] {
-            assert_eq!(hint(&error(line)), "", "{line}");
+            assert_eq!(hint(&server_error(line)), "", "{line}");
         }
     }
 }

@@ -114,9 +114,8 @@ const MARK: &str = "***";
 
 #[cfg(test)]
 mod tests {
-    use redis::Value;
-
     use super::*;
+    use crate::backend::redis::tests::resp;
 
     #[test]
     fn an_error_contains_a_hint() {
@@ -134,8 +133,7 @@ mod tests {
             ("ERR", "unknown command 'role', with args beginning with: ", "without sentinels and cluster"),
             ("ERR", "Unknown Redis command called from script", "lacks a command"),
         ] {
-            let reply = redis::parse_redis_value(format!("-{code} {text}\r\n").as_bytes());
-            let Ok(Value::ServerError(error)) = reply else { panic!("{reply:?} is not an error") };
+            let error = resp::server_error(&format!("{code} {text}"));
 
             let failure = server.failure(&error);
 
@@ -153,8 +151,7 @@ mod tests {
         for text in
             ["unknown command 'WAIT'", "unknown command 'SCRIPT'", "unknown command 'GET'", "unknown command"]
         {
-            let reply = redis::parse_redis_value(format!("-ERR {text}\r\n").as_bytes());
-            let Ok(Value::ServerError(error)) = reply else { panic!("{reply:?} is not an error") };
+            let error = resp::server_error(&format!("ERR {text}"));
 
             assert!(!server.failure(&error).reason.contains("sentinel"), "{text}");
         }
@@ -205,8 +202,7 @@ mod tests {
             ("LOADING Redis is loading the dataset in memory", FailureKind::Passing),
             ("ERR something else", FailureKind::Passing),
         ] {
-            let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
-            let Ok(Value::ServerError(error)) = reply else { panic!("{reply:?} is not an error") };
+            let error = resp::server_error(line);
 
             assert_eq!(server.failure(&error).kind, kind, "{line}");
         }
@@ -214,8 +210,7 @@ mod tests {
 
     #[test]
     fn the_position_in_a_script_is_left_out() {
-        let reply = redis::parse_redis_value(b"-ERR syntax error script: f_abc, on @user_script:1.\r\n");
-        let Ok(Value::ServerError(error)) = reply else { panic!("{reply:?} is not an error") };
+        let error = resp::server_error("ERR syntax error script: f_abc, on @user_script:1.");
 
         assert_eq!(Redacted::new("h:1").error_text(&error), "ERR syntax error");
     }

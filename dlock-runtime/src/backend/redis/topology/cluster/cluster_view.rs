@@ -178,6 +178,7 @@ fn address(value: &Value, asked: &Address) -> Option<Address> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::redis::tests::resp;
     use crate::bounds::{assert_listed, written};
     use crate::config::Settings;
     use crate::config::node_spec::NodeSpec;
@@ -316,7 +317,7 @@ mod tests {
             ("NOPERM no", FailureKind::Lasting, "allow it `+cluster|info"),
             ("LOADING it", FailureKind::Passing, "LOADING it"),
         ] {
-            let error = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("it is RESP");
+            let error = resp::error(line);
 
             let failure =
                 ClusterView::read(&[bulk("cluster_state:ok"), error], &asked()).expect_err("an error");

@@ -181,12 +181,12 @@ const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
     use tokio::task::JoinSet;
 
     use super::*;
     use crate::backend::redis::node::test_node::acquire;
-    use crate::backend::redis::tests::resp::primary;
+    use crate::backend::redis::tests::is_notified;
+    use crate::backend::redis::tests::resp::{self, primary};
     use crate::backend::redis::tests::scripted_server::ScriptedServer;
     use crate::backend::redis::topology::cluster::tests::{
         assign, at, cluster, connected_member, recorded, until,
@@ -196,7 +196,7 @@ mod tests {
     use crate::sync::lock;
 
     fn read(line: &str) -> Option<Redirect> {
-        let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("it is an error");
+        let reply = resp::error(line);
         Redirect::read(&reply, &at("10.0.0.1", 7000))
     }
 
@@ -287,7 +287,7 @@ mod tests {
         let (from, to) = (at("10.0.0.1", 1), at("10.0.0.2", 2));
         let is_refreshed = |redirect: &Redirect| {
             cluster.follow(&from, vec![(acquire("{7}a"), redirect.clone())], RouteHistory::default());
-            cluster.map_stale.notified().now_or_never().is_some()
+            is_notified(&cluster.map_stale)
         };
         let (moved, asks) = (Redirect::Moved(slot, to.clone()), Redirect::Ask(to));
 

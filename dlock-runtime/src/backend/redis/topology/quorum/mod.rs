@@ -322,12 +322,11 @@ const NO_CONNECTION: u64 = 0;
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
     use crate::backend::EventReceiver;
     use crate::backend::redis::node::test_node::acquire;
     use crate::backend::redis::tests::scripted_server::LIMIT;
+    use crate::backend::redis::tests::{is_notified, unknown};
     use crate::backend::redis::topology::quorum::operations::OperationOutcome;
     use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::config::node_spec::NodeSpec;
@@ -348,10 +347,6 @@ mod tests {
         let recorded = RecordedEvents::attach(|receiver| events.attach(receiver));
         recorded.set_in_use("k");
         recorded
-    }
-
-    fn unknown() -> Reply {
-        Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"))
     }
 
     fn withdraw() -> Request {
@@ -410,7 +405,7 @@ mod tests {
 
         quorum.on_votes(1, Vec::new(), boot_time(), None);
 
-        assert!(quorum.sink.shared.cleanup.more.notified().now_or_never().is_none());
+        assert!(!is_notified(&quorum.sink.shared.cleanup.more));
     }
 
     #[tokio::test]

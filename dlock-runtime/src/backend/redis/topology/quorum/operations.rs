@@ -184,15 +184,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::protocol::command::{Failure, FailureKind};
+    use crate::backend::redis::tests::unknown;
     use crate::protocol::foreign_clients::FleetHold;
     use crate::token::TokenSource;
 
     const LEASE: Duration = Duration::from_secs(30);
-
-    fn unknown() -> Reply {
-        Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"))
-    }
 
     /// Lets three servers vote on a command of `token`, and returns the effects.
     fn votes_on(

@@ -64,11 +64,12 @@ pub(super) fn master(reply: &Value, name: &str, sentinel: &Redacted) -> Result<A
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::redis::tests::resp;
 
     #[test]
     fn only_a_server_without_the_command_is_no_sentinel() {
         let refused = |text: &str| {
-            let error = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).expect("it is RESP");
+            let error = resp::error(text);
             master(&error, "shop", &Redacted::new("h:1")).expect_err("an error").reason.to_string()
         };
 
