@@ -1,4 +1,4 @@
-//! Records the events of a backend, in place of the engine.
+//! Records the events of a backend, instead of the engine.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
