@@ -105,11 +105,13 @@ pub(crate) fn parse(template: &str) -> (Vec<Piece>, Vec<Problem>) {
                         .push(Problem { at: here..here + letter.len_utf8(), message: message.to_owned() });
                 }
             }
-            '#' if text.ends_with('#') => problems.push(Problem {
-                at: here - 1..here + 1,
-                message: "`##` is reserved for names that are derived from keys: write one `#`, or `:`"
-                    .to_owned(),
-            }),
+            '#' if template.get(..here).is_some_and(|before| before.ends_with('#')) => {
+                problems.push(Problem {
+                    at: here - 1..here + 1,
+                    message: "`##` is reserved for names that are derived from keys: write one `#`, or `:`"
+                        .to_owned(),
+                })
+            }
             letter => text.push(letter),
         }
     }
@@ -255,6 +257,17 @@ mod tests {
     #[test]
     fn single_number_signs_are_text() {
         assert_eq!(parse("order#<id>#<line>#").1, []);
+    }
+
+    /// A wrong character between two signs is one mistake, and no sign is reported for it.
+    #[test]
+    fn number_signs_apart_are_not_reserved() {
+        for template in ["order#\u{8b}#", "order#\u{3000}#", "order# #", "order#>#"] {
+            let problems = parse(template).1;
+
+            assert!(problems.len() == 1 && template.get(problems[0].at.clone()).is_some(), "{problems:?}");
+            assert!(!problems[0].message.contains("reserved"), "{template:?}: {problems:?}");
+        }
     }
 
     #[test]
