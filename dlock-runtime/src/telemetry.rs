@@ -443,6 +443,24 @@ fn error_outcome(error: &Error) -> &'static str {
     }
 }
 
+/// Sets the subscriber of this thread, until the returned guard is dropped.
+///
+/// There is always another one as well. If a process has only one, `tracing` disables an event that
+/// a thread without a subscriber emits first, for all threads.
+#[cfg(test)]
+pub(crate) fn set_subscriber(
+    subscriber: impl tracing::Subscriber + Send + Sync + 'static,
+) -> tracing::subscriber::DefaultGuard {
+    use std::sync::LazyLock;
+
+    use tracing::Dispatch;
+    use tracing::subscriber::{NoSubscriber, set_default};
+
+    static OTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
+    LazyLock::force(&OTHER);
+    set_default(subscriber)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fmt::{Debug, Write as _};
@@ -577,7 +595,9 @@ mod tests {
     /// Returns what `tell` emits, for a subscriber with these levels and with or without spans.
     fn emitted_at(level: Level, has_spans: bool, tell: impl FnOnce()) -> Vec<String> {
         let recorder = LineRecorder { lines: Arc::default(), enabled: (level, has_spans) };
-        tracing::subscriber::with_default(recorder.clone(), tell);
+        let subscriber = set_subscriber(recorder.clone());
+        tell();
+        drop(subscriber);
         std::mem::take(&mut *lock(&recorder.lines))
     }
 

@@ -2,21 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use dlock_runtime::Error;
 use dlock_runtime::scheduled::{CrashedRun, FailedRun, Jobs};
 use dlock_runtime::testing::TestLocks;
 use tracing::field::{Field, Visit};
-use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Subscriber};
+use tracing::subscriber::{DefaultGuard, NoSubscriber};
+use tracing::{Dispatch, Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use super::rules::invalid;
 use super::{SECOND, every, in_memory, run, until_before};
 
 const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A subscriber besides those of threads. If a process has only one, `tracing` disables an event that
+/// a thread without a subscriber emits first, for all threads.
+static OTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
 /// The events of this thread so far: their names, and their fields.
 #[derive(Clone, Default)]
@@ -28,6 +32,7 @@ struct Fields(BTreeMap<&'static str, String>);
 impl Events {
     /// Records events on this thread while the returned guard exists.
     fn record() -> (Self, DefaultGuard) {
+        LazyLock::force(&OTHER);
         let events = Self::default();
         let log = tracing_subscriber::registry().with(events.clone());
         (events, tracing::subscriber::set_default(log))

@@ -371,7 +371,7 @@ mod tests {
 
     use super::*;
     use crate::LockManager;
-    use crate::engine::tests::engine::{counters, woken};
+    use crate::engine::tests::{counters, woken};
 
     fn acquisition() -> SharedAcquisition {
         Acquisition::new(LockKey::new("order:7").expect("a key"))

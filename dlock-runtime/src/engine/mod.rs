@@ -44,6 +44,8 @@ mod shard;
 mod simulation;
 pub(crate) mod store_calls;
 #[cfg(test)]
+mod tests;
+#[cfg(test)]
 mod throttle_tests;
 mod used_namespaces;
 
@@ -553,9 +555,4 @@ impl Drop for Engine {
         }
         self.backend.close();
     }
-}
-
-#[cfg(test)]
-mod tests {
-    pub(super) mod engine;
 }

@@ -13,7 +13,7 @@ use crate::backend::{Backend, BackendEvents, Capabilities, OwnerSource, Request}
 use crate::clock::{Clock, boot_time};
 use crate::engine::Engine;
 use crate::engine::acquisition::{Acquisition, AcquisitionRef, AcquisitionState, SharedAcquisition};
-use crate::engine::tests::engine::Operation;
+use crate::engine::tests::Operation;
 use crate::key::LockKey;
 use crate::options::Options;
 use crate::protocol::ProtocolConfig;

@@ -9,6 +9,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
+use crate::telemetry::set_subscriber;
+
 thread_local! {
     static REASONS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
@@ -23,7 +25,7 @@ pub(in crate::backend::redis) struct Reasons {
 impl Reasons {
     pub(in crate::backend::redis) fn record() -> Self {
         REASONS.take();
-        Self { _default: tracing::subscriber::set_default(Disconnects), _local: Rc::default() }
+        Self { _default: set_subscriber(Disconnects), _local: Rc::default() }
     }
 
     /// Returns the reasons so far.
