@@ -612,8 +612,6 @@ mod tests {
         let settings = LockManager::builder("redis://h")
             .namespace("shop")
             .owner("web-1")
-            .layout(Layout::Native)
-            .publish(Publish::Auto)
             .lease(11 * second)
             .response_timeout(12 * second)
             .connect_timeout(13 * second)
@@ -635,6 +633,12 @@ mod tests {
         assert_eq!((rules.response_timeout, rules.grant_lease), (12 * second, 14 * second));
         assert_eq!((rules.handoff_budget, rules.poll_interval), (15 * second, 16 * second));
         assert_eq!((rules.yield_to_foreign, rules.replica_acks, rules.tracking), (true, 2, false));
+
+        // Not every setting above is valid with this layout.
+        let builder = LockManager::builder("redis://h");
+        let redisson = builder.layout(Layout::Redisson).publish(Publish::Both);
+        let settings = redisson.target().expect("they are valid").settings;
+        assert_eq!((settings.layout, settings.publish), (Layout::Redisson, Publish::Both));
     }
 
     #[tokio::test]

@@ -769,7 +769,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_rounded_up_to_seconds() {
+    fn retry_after_of_a_call_in_progress_is_one_second() {
         let after = |live| Error::InProgress { key: key(), retry_after: Some(live) }.headers().next();
 
         for (live, seconds) in [(0, "1"), (1_000, "1"), (5_000, "1")] {

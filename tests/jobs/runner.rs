@@ -292,7 +292,11 @@ async fn the_start_of_a_runner_costs_one_round_trip() {
     let before = scripts();
 
     let runner = Jobs::new(manager).add("report", schedule, |_| async { Ok::<_, Error>(()) });
-    runner.run_until(tokio::time::sleep(Duration::from_millis(300))).await.expect("it ends");
+    let has_asked = async {
+        until("the request of the runner", async || scripts() > before).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    };
+    runner.run_until(has_asked).await.expect("it ends");
 
     assert_eq!(scripts() - before, 1);
 }

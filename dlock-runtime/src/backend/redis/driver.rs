@@ -248,6 +248,7 @@ mod tests {
     use crate::backend::Request;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
     use crate::backend::redis::tests::is_notified;
+    use crate::backend::redis::tests::within_limit;
     use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::protocol::command::{Command, Reply};
 
@@ -421,7 +422,7 @@ mod tests {
             let due = boot_time().plus(Duration::from_millis(millis));
             events.set_due(due);
             driver.shared.wake_by(due);
-            events.more.notified().await;
+            within_limit("a deadline", events.more.notified()).await;
             assert!(boot_time() >= due);
             assert_eq!(events.take(), [format!("timeout {:?}", due.since(BootInstant::START))]);
         }

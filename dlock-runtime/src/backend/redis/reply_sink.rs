@@ -328,11 +328,11 @@ mod tests {
     #[test]
     fn requests_of_an_event_are_flushed() {
         let (sink, events) = sink();
-        let driver = TestNode::down(LEASE);
+        let test = TestNode::down(LEASE);
         let driver = Driver::new(
             Arc::clone(&sink.shared),
             sink.events.clone(),
-            Topology::One(Arc::clone(&driver.node)),
+            Topology::One(Arc::clone(&test.node)),
             LEASE,
         );
         let is_flushed = || is_notified(&driver.shared.wake);

@@ -301,6 +301,7 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::runtime::{Builder, Runtime};
     use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+    use tokio::sync::oneshot;
 
     use super::*;
     use crate::backend::redis::tests::is_notified;
@@ -543,9 +544,14 @@ mod tests {
         let (runtimes, own, callers) = (Arc::<Runtimes>::default(), multi_thread(), multi_thread());
         runtimes.set_own(own.handle().clone());
         callers.block_on(async { runtimes.set_callers() });
-        runtimes.spawn_on_callers(async {});
+        let (run, has_run) = oneshot::channel();
+        runtimes.spawn_on_callers(async { run.send(()).expect("the test waits") });
         let state = || *lock(&runtimes.state);
-        callers.block_on(async { tokio::task::yield_now().await });
+        callers.block_on(async {
+            has_run.await.expect("it runs");
+            // The only worker runs this after the end of the first task.
+            tokio::spawn(async {}).await.expect("it does not panic");
+        });
         assert_eq!(state(), CallersState::Running, "a task that has completed shows nothing");
 
         runtimes.spawn_on_callers(pending());

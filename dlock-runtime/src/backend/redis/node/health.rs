@@ -214,6 +214,18 @@ mod tests {
         (test, connection)
     }
 
+    /// Returns a new connection to the node's server, after `unproven_before` useless ones.
+    async fn new_connection(test: &TestNode, unproven_before: u32) -> NodeConnection {
+        let node = &test.node;
+        let opened = node.discovery.find(|target| async move {
+            let scripts = node.encoding().scripts();
+            let opened = target.connect(scripts, &node.shared.runtimes, target.attempt()).await?;
+            Ok(NodeConnection::new(opened, target, 9, None, None))
+        });
+        let connection = opened.await.expect("the server takes connections");
+        NodeConnection { unproven_before, ..connection }
+    }
+
     fn failure(reason: &str) -> Failure {
         Failure::new(FailureKind::Passing, reason)
     }
@@ -261,34 +273,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_is_proven_by_a_reply_or_by_its_age() {
-        let (_test, connection) = unused().await;
+        let (test, _connection) = unused().await;
+        let connections = [new_connection(&test, 0).await, new_connection(&test, 0).await];
         tokio::time::pause();
-        let left = PROVEN.saturating_sub(connection.opened.elapsed());
-        tokio::time::advance(left.saturating_sub(Duration::from_nanos(1))).await;
-        assert!(!connection.is_proven());
-        assert!(connection.may_await_replacement(), "there were no useless ones before");
+        let [old, replied] =
+            connections.map(|connection| NodeConnection { opened: Instant::now(), ..connection });
 
+        replied.answered();
+        assert!(replied.is_proven());
+        tokio::time::advance(PROVEN.saturating_sub(Duration::from_nanos(1))).await;
+        assert!(!old.is_proven());
+        assert!(old.may_await_replacement(), "there were no useless ones before");
         tokio::time::advance(Duration::from_nanos(1)).await;
 
-        assert!(connection.is_proven());
-        tokio::time::resume();
-        let (_test, connection) = unused().await;
-        connection.answered();
-        assert!(connection.is_proven());
+        assert!(old.is_proven());
     }
 
     #[tokio::test]
     async fn requests_do_not_wait_after_four_useless_connections() {
         let (test, _connection) = unused().await;
-        let node = &test.node;
         for (unproven_before, waits) in [(3, true), (4, false), (5, false)] {
-            let opened = node.discovery.find(|target| async move {
-                let scripts = node.encoding().scripts();
-                let opened = target.connect(scripts, &node.shared.runtimes, target.attempt()).await?;
-                let connection = NodeConnection::new(opened, target, 9, None, None);
-                Ok(NodeConnection { unproven_before, ..connection })
-            });
-            let connection = opened.await.expect("the server takes connections");
+            let connection = new_connection(&test, unproven_before).await;
 
             assert_eq!(connection.may_await_replacement(), waits, "{unproven_before}");
             connection.answered();

@@ -698,9 +698,17 @@ mod tests {
         let created = batch.sent();
         assert!(created > BootInstant::START && created <= boot_time());
 
-        batch.run_after(async { assert!(test.commands("SET").is_empty()) }).await;
+        let mut subscribed = BootInstant::NEVER;
+        let subscription = async {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            assert!(test.commands("SET").is_empty());
+            subscribed = boot_time();
+        };
+
+        batch.run_after(subscription).await;
 
         assert_eq!(test.told(), keys_and(true, &["a"]));
+        assert!(test.sent()[0] >= subscribed && subscribed > created);
     }
 
     #[tokio::test]

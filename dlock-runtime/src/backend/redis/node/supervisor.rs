@@ -371,7 +371,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     #[tokio::test]
-    async fn requests_wait_for_a_connection_less_than_a_response_timeout() {
+    async fn requests_wait_for_a_connection_before_they_are_rejected() {
         let test = TestNode::down_with(Discovery::Fixed, |settings| {
             settings.lazy = true;
             settings.rules.response_timeout = Duration::from_millis(20);
@@ -534,9 +534,11 @@ mod tests {
         let connection = test.connections("SCRIPT")[0];
         tokio::time::pause();
         let begun = tokio::time::Instant::now();
+        let limit = std::time::Instant::now() + LONG; // real time, like the server's replies
 
         while !test.connections("PING").contains(&connection) {
-            assert!(begun.elapsed() < Duration::from_secs(600), "it was not checked");
+            assert!(std::time::Instant::now() < limit, "it was not checked");
+            std::thread::sleep(Duration::from_millis(1));
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
 

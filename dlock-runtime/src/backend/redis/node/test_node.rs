@@ -16,7 +16,8 @@ use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{RedirectHandler, ReplySink};
 use crate::backend::redis::tests::resp::{message, primary};
-use crate::backend::redis::tests::scripted_server::ScriptedServer;
+use crate::backend::redis::tests::scripted_server::{ScriptedServer, patient};
+use crate::backend::redis::tests::within_limit;
 use crate::backend::redis::topology::cluster::redirects::Redirect;
 use crate::backend::redis::topology::discovery::Discovery;
 use crate::backend::redis::transport::address::Address;
@@ -58,8 +59,7 @@ impl TestNode {
     ) -> Self {
         let (ask, asked) = mpsc::unbounded_channel();
         let primary = TestPrimary::start(ask);
-        let mut settings = Settings::default();
-        settings.rules.tracking = false;
+        let mut settings = patient();
         change(&mut settings);
         let target = Arc::new(primary.server.target(&settings));
         let shared = Arc::new(CommandQueue::new(&settings.namespace));
@@ -153,6 +153,11 @@ impl TestNode {
         self.running.join_next().await.is_some_and(|ended| ended.is_err_and(|error| error.is_panic()))
     }
 
+    /// Returns when the requests of the replies so far were sent.
+    pub(crate) fn sent(&self) -> Vec<BootInstant> {
+        lock(&self.recorded.sent).clone()
+    }
+
     /// Returns the messages and changes of the connection so far, in one line each.
     pub(crate) fn events(&self) -> Vec<String> {
         lock(&self.recorded.events).clone()
@@ -160,14 +165,17 @@ impl TestNode {
 
     /// Waits until there was an event.
     pub(crate) async fn until_event(&self, event: &str) {
-        while !self.events().iter().any(|line| line == event) {
-            self.recorded.more.notified().await;
-        }
+        let is_recorded = async {
+            while !self.events().iter().any(|line| line == event) {
+                self.recorded.more.notified().await;
+            }
+        };
+        within_limit(event, is_recorded).await;
     }
 
     /// Returns the next key that an acquire was received for.
     pub(crate) async fn asked(&mut self) -> String {
-        self.asked.recv().await.expect("the server runs")
+        within_limit("an acquire", self.asked.recv()).await.expect("the server runs")
     }
 
     /// Returns the replies so far: the key, and whether the lock was acquired.
@@ -177,9 +185,12 @@ impl TestNode {
 
     /// Waits until `count` requests were completed.
     pub(crate) async fn until_replied(&self, count: usize) {
-        while self.told().len() < count {
-            self.recorded.more.notified().await;
-        }
+        let are_completed = async {
+            while self.told().len() < count {
+                self.recorded.more.notified().await;
+            }
+        };
+        within_limit("replies", are_completed).await;
     }
 
     /// From now on, requests that the server answers with `TRYAGAIN` are redirected.
@@ -209,6 +220,7 @@ pub(crate) fn acquire(key: &str) -> Request {
 struct RecordedReplies {
     replies: Mutex<Vec<(String, bool)>>,
     epochs: Mutex<Vec<Option<u64>>>,
+    sent: Mutex<Vec<BootInstant>>,
     events: Mutex<Vec<String>>,
     /// The redirected requests. `None`: a redirect is a reply like any other.
     redirected: Mutex<Option<Vec<Redirected>>>,
@@ -217,9 +229,10 @@ struct RecordedReplies {
 }
 
 impl ReplySink for RecordedReplies {
-    fn on_replies(&self, replies: Vec<(Request, Reply)>, _sent: BootInstant, epoch: Option<u64>) {
+    fn on_replies(&self, replies: Vec<(Request, Reply)>, sent: BootInstant, epoch: Option<u64>) {
         for (request, reply) in replies {
             lock(&self.epochs).push(epoch);
+            lock(&self.sent).push(sent);
             lock(&self.replies).push((request.key.to_string(), matches!(reply, Reply::Owner)));
             let on_reply = lock(&self.on_reply).clone();
             if let Some(on_reply) = on_reply {

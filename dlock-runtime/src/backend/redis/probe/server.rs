@@ -242,7 +242,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_shortest_round_trip_tells_the_time() {
-        const DELAYS: [u64; CLOCK_SAMPLES] = [500, 0, 500];
+        const DELAYS: [u64; CLOCK_SAMPLES] = [2_000, 0, 2_000];
         let calls = AtomicUsize::new(0);
         let server = ScriptedServer::start(move |command| match command {
             "TIME" => {
@@ -255,7 +255,7 @@ mod tests {
 
         let Offset { ahead, .. } = clock_of(&server).await.expect("it tells its time");
 
-        assert_eq!((ahead + 500_000) / 1_000_000, 2_000);
+        assert!((ahead - 2_000_000_000).abs() <= 1_000_000, "{ahead} is not 2,000 s");
     }
 
     #[tokio::test]
@@ -283,7 +283,7 @@ mod tests {
 
     #[tokio::test]
     async fn pings_end_with_the_first_that_is_not_answered() {
-        const TIMEOUT: Duration = Duration::from_secs(1);
+        const TIMEOUT: Duration = Duration::from_secs(3);
         let calls = AtomicUsize::new(0);
         let server = ScriptedServer::start(move |command| match command {
             "PING" if calls.fetch_add(1, Ordering::SeqCst) == 1 => String::new(),

@@ -3,6 +3,8 @@
 pub(super) mod resp;
 pub(super) mod scripted_server;
 
+use std::sync::mpsc::{self, RecvTimeoutError};
+
 use futures_util::FutureExt;
 use tokio::sync::Notify;
 
@@ -10,6 +12,7 @@ use super::*;
 use crate::backend::redis::encoding::native::NativeEncoding;
 use crate::backend::redis::encoding::redisson::RedissonEncoding;
 use crate::backend::redis::node::test_node::acquire;
+use crate::backend::redis::tests::scripted_server::LIMIT;
 use crate::backend::tests::recorded_events::RecordedEvents;
 use crate::config::endpoint::Endpoint;
 use crate::config::url::{self, ConnectSpec};
@@ -20,6 +23,24 @@ use crate::token::TokenSource;
 /// Returns `true` if `notify` has been notified since the last check.
 pub(super) fn is_notified(notify: &Notify) -> bool {
     notify.notified().now_or_never().is_some()
+}
+
+/// Returns the output of `future`, which must end within [`LIMIT`].
+///
+/// The limit is one of real time. A timer of a paused clock would not wait for a reply of a
+/// [`ScriptedServer`](scripted_server::ScriptedServer).
+pub(super) async fn within_limit<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let (_ended, has_ended) = mpsc::channel::<()>();
+    let (expire, expired) = oneshot::channel();
+    std::thread::spawn(move || {
+        if has_ended.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+            let _ = expire.send(());
+        }
+    });
+    tokio::select! {
+        output = future => output,
+        _ = expired => panic!("{what}: not within {LIMIT:?}"),
+    }
 }
 
 /// Returns the reply to a command that may have run.
@@ -60,6 +81,7 @@ fn of_url(url: &str) -> Arc<Redis> {
     }
 }
 
+/// The URL of a port that no server listens on.
 const SERVER: &str = "redis://127.0.0.1:1";
 const QUORUM: &str = "redis+quorum://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
 
@@ -133,14 +155,9 @@ async fn a_backend_is_settled_after_the_last_reply_or_the_time_limit() {
 
 #[tokio::test]
 async fn only_a_lazy_start_succeeds_without_a_server() {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("this machine has a free port");
-    let port = listener.local_addr().expect("a bound socket has an address").port();
-    drop(listener);
-    let url = format!("redis://127.0.0.1:{port}");
-
-    let failed = of_url(&url).connect().await.expect_err("there is no server");
-    assert!(failed.to_string().contains(&port.to_string()), "{failed}");
-    let lazy = of_url(&format!("{url}?connect=lazy"));
+    let failed = of_url(SERVER).connect().await.expect_err("there is no server");
+    assert!(failed.to_string().contains("127.0.0.1:1"), "{failed}");
+    let lazy = of_url(&format!("{SERVER}?connect=lazy"));
     assert!(lazy.connect().await.is_ok());
 
     lazy.close();
@@ -162,13 +179,21 @@ async fn callers_write_to_one_server_but_not_to_a_quorum() {
 #[tokio::test]
 async fn tasks_and_sleeps_run_on_the_managers_own_thread() {
     let redis = of_url(SERVER);
-    redis.shared.runtimes.set_own(tokio::runtime::Handle::current());
+    let mut own = tokio::runtime::Builder::new_multi_thread();
+    let own = own.worker_threads(1).thread_name("own").enable_time().build();
+    let own = own.expect("a runtime can be made");
+    redis.shared.runtimes.set_own(own.handle().clone());
     let (ran, runs) = oneshot::channel();
 
-    redis.spawn(Box::pin(async { ran.send(()).expect("the test waits") }));
-    runs.await.expect("it runs");
+    redis.spawn(Box::pin(async {
+        let thread = std::thread::current().name().map(str::to_owned);
+        ran.send(thread).expect("the test waits");
+    }));
+    let thread = runs.await;
     let begun = tokio::time::Instant::now();
     redis.sleep(Duration::from_millis(5)).await;
+    own.shutdown_background(); // a drop would panic here
 
+    assert_eq!(thread.expect("it runs").as_deref(), Some("own"));
     assert!(begun.elapsed() >= Duration::from_millis(5));
 }

@@ -1,5 +1,6 @@
 //! A server whose replies a test decides.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +41,8 @@ struct ServerState {
     script: Script,
     /// The commands, and the numbers of their connections.
     received: Mutex<Vec<(String, usize)>>,
-    streams: Mutex<Vec<TcpStream>>,
+    /// The open connections, by number.
+    streams: Mutex<HashMap<usize, TcpStream>>,
     has_ended: AtomicBool,
 }
 
@@ -63,11 +65,15 @@ impl ScriptedServer {
                 if state.has_ended.load(Ordering::SeqCst) {
                     return;
                 }
-                lock(&state.streams).push(stream.try_clone().expect("the stream is open"));
+                let connection = stream.try_clone().expect("the stream is open");
+                lock(&state.streams).insert(number, connection);
                 let state = Arc::clone(&state);
                 std::thread::spawn(move || {
                     state.serve(&stream, number);
-                    let _ = stream.shutdown(Shutdown::Both); // it is kept in `streams`
+                    let _ = stream.shutdown(Shutdown::Write);
+                    // Without it, unread commands reset the connection, and replies are lost.
+                    let _ = std::io::copy(&mut &stream, &mut std::io::sink());
+                    lock(&state.streams).remove(&number);
                 });
             }
         });
@@ -104,7 +110,7 @@ impl ScriptedServer {
 
     /// Sends bytes on every connection, such as a message to its subscribers.
     pub(crate) fn push(&self, bytes: &str) {
-        for mut stream in &*lock(&self.shared.streams) {
+        for mut stream in lock(&self.shared.streams).values() {
             let _ = stream.write_all(bytes.as_bytes());
         }
     }
@@ -117,7 +123,7 @@ impl Drop for ScriptedServer {
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
         }
-        for stream in &*lock(&self.shared.streams) {
+        for stream in lock(&self.shared.streams).values() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }

@@ -186,12 +186,13 @@ mod tests {
         let server = ScriptedServer::start(|command| {
             if command.starts_with("SUBSCRIBE") { String::new() } else { primary(command) }
         });
-        let settings =
-            Settings { connect_timeout: std::time::Duration::from_millis(50), ..Settings::default() };
+        // It limits the TCP connection and the handshake, too.
+        let settings = Settings { connect_timeout: std::time::Duration::from_secs(1), ..patient() };
 
         let failure = server.target(&settings).subscribe("a").await.err().expect("it is not confirmed");
 
-        assert!(failure.reason.contains("did not confirm a subscription in 50 ms"), "{}", failure.reason);
+        let reason = failure.reason;
+        assert!(reason.contains("did not confirm a subscription in 1000 ms"), "{reason}");
     }
 
     #[tokio::test]
