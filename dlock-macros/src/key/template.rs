@@ -110,7 +110,7 @@ pub(crate) fn parse(template: &str) -> (Vec<Piece>, Vec<Problem>) {
                     at: here - 1..here + 1,
                     message: "`##` is reserved for names that are derived from keys: write one `#`, or `:`"
                         .to_owned(),
-                })
+                });
             }
             letter => text.push(letter),
         }
