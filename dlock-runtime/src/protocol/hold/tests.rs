@@ -1,7 +1,7 @@
 use super::*;
 use crate::protocol::ProtocolConfig;
 use crate::protocol::command::{Failure, RecordInfo};
-use crate::protocol::scene::{RULES, TERMS, at, happen, happen_where, held, waiter};
+use crate::protocol::scene::{RULES, TERMS, at, failure, happen, happen_where, held, waiter};
 
 /// Returns a key state whose first task released the lock while a second waits, and which sent its
 /// yield at 100 ms. Also returns the two tokens of the yield.
@@ -685,6 +685,21 @@ fn new_primary_makes_a_renewal_due() {
         matches!(actions[..], [Action::Send { token, command: Command::Renew { .. } }] if token == held),
         "{actions:?}"
     );
+}
+
+#[test]
+fn new_connection_makes_an_unanswered_renewal_due() {
+    let (mut key_state, held) = held(TERMS);
+    let renewals = happen(&mut key_state, 15_000, KeyState::on_timeout);
+    let [Action::Send { command: renew, .. }] = renewals[..] else { panic!("{renewals:?}") };
+    happen(&mut key_state, 15_100, |key_state, ctx| {
+        key_state.on_reply(held, renew, at(15_000), Reply::Unknown(failure()), ctx);
+    });
+    assert!(key_state.next_timeout() > at(15_101), "{:?}", key_state.next_timeout());
+
+    happen(&mut key_state, 15_101, |key_state, ctx| key_state.on_reconnect(false, ctx));
+
+    assert_eq!(key_state.next_timeout(), at(15_101));
 }
 
 #[test]
