@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_does_not_know_is_none() {
+    fn unknown_fields_are_none() {
         let (us, record) = (
             TokenSource::of_process(7 << 32).process(),
             RecordInfo { holder: None, waiters: 0, ttl: None, fence: None },

@@ -18,8 +18,8 @@ use super::{SECOND, every, in_memory, run, until_before};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A subscriber besides those of threads. If a process has only one, `tracing` disables an event
-/// that a thread without a subscriber emits first, for all threads.
+/// A subscriber in addition to those of threads. If a process has only one, `tracing` disables an
+/// event that a thread without a subscriber emits first, for all threads.
 static OTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
 /// The events of this thread so far: their names, and their fields.

@@ -1,4 +1,4 @@
-//! Requests, capabilities, and what the tests of all backends share.
+//! Tests of requests and capabilities, and helpers that the tests of all backends share.
 
 pub(crate) mod recorded_events;
 pub(crate) mod test_operation;

@@ -1,4 +1,4 @@
-//! What each encoding sends, and how it reads the replies.
+//! The commands that each encoding sends, and how it reads the replies.
 
 use std::time::Duration;
 

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_sentinel_says_about_the_quorum_is_reported() {
+    async fn an_examined_sentinel_reports_its_quorum() {
         for (reply, expected) in [
             ("+OK", Ok(Ok(()))),
             ("-NOQUORUM 1 usable", Ok(Err("NOQUORUM 1 usable".to_owned()))),
