@@ -219,8 +219,7 @@ mod tests {
 
     #[test]
     fn forked_process_locks_no_mutex_of_its_parent() {
-        let connecting = LockManager::connect("memory://").now_or_never();
-        let locks = connecting.expect("it does not wait").expect("it needs no server");
+        let locks = LockManager::in_new_memory();
         let (lock, other) = (locks.lock("order:7").wait(LONG), locks.lock("order:8").wait(LONG));
         let held = lock.acquire().now_or_never().expect("it does not wait").expect("it is free");
         // Nested, so that its observer is not the call itself.

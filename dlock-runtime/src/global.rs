@@ -218,13 +218,10 @@ mod tests {
 
     use super::*;
 
-    async fn in_memory() -> LockManager {
-        LockManager::connect("memory://").await.expect("no server is needed")
-    }
-
     #[tokio::test]
     async fn a_manager_is_installed_until_it_is_shut_down() {
-        let (slot, first, second) = (Slot::default(), in_memory().await, in_memory().await);
+        let (slot, first, second) =
+            (Slot::default(), LockManager::in_new_memory(), LockManager::in_new_memory());
         let url = || Some("memory://".to_owned());
         assert!(slot.get().is_none() && slot.find().is_none() && slot.of_url("memory://").is_none());
 
@@ -247,7 +244,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_future_uses_the_manager_that_it_is_given() {
-        let (outer, inner) = (in_memory().await, in_memory().await);
+        let (outer, inner) = (LockManager::in_new_memory(), LockManager::in_new_memory());
         let current = || manager().map(|manager| manager.id()).ok();
 
         let seen = with_manager(outer.clone(), async {

@@ -326,7 +326,7 @@ mod tests {
 
     #[tokio::test]
     async fn nested_guard_ends_with_the_outer_hold() {
-        let locks = LockManager::connect("memory://").await.expect("no server is needed");
+        let locks = LockManager::in_new_memory();
         let same = locks.clone();
         let (entered, has_entered) = oneshot::channel();
         let nested = async move {
@@ -353,7 +353,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_loss_stops_the_body_and_a_nested_one_in_another_task() {
-        let locks = LockManager::connect("memory://").await.expect("no server is needed");
+        let locks = LockManager::in_new_memory();
         let (same, other) = (locks.clone(), locks.clone());
         let (entered, has_entered) = oneshot::channel::<()>();
         let (nested_alive, nested_dropped) = oneshot::channel::<()>();
@@ -386,14 +386,10 @@ mod tests {
         assert!(root.await.expect("no panic").is_err_and(|error| error.is_lost()));
     }
 
-    async fn in_memory() -> LockManager {
-        LockManager::connect("memory://").await.expect("no server is needed")
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_guard_shows_how_long_it_is_valid() {
         let (lease, second) = (Duration::from_secs(30), Duration::from_secs(1));
-        let lock = in_memory().await.lock("order:7").lease(lease).renew(false);
+        let lock = LockManager::in_new_memory().lock("order:7").lease(lease).renew(false);
         let guard = lock.acquire().await.expect("it is free");
         let (start, remaining) = (tokio::time::Instant::now(), guard.remaining());
         assert!(remaining <= lease && remaining + second > lease, "{remaining:?}");
@@ -419,7 +415,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_that_another_call_has_released_is_lost() {
-        let locks = in_memory().await;
+        let locks = LockManager::in_new_memory();
         let lock = locks.lock("order:7");
 
         for request in [0, 1, 2] {
@@ -443,7 +439,7 @@ mod tests {
 
     #[tokio::test]
     async fn fencing_tokens_grow_with_each_hold() {
-        let lock = in_memory().await.lock("order:7");
+        let lock = LockManager::in_new_memory().lock("order:7");
         let first = lock.acquire().await.expect("it is free");
         let token = first.fencing_token().await.expect("it is held");
         assert_eq!(first.fencing_token().await.expect("it is held"), token, "one for each hold");
@@ -481,7 +477,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_task_that_watches_a_guard_learns_of_its_loss_in_time() {
         let second = Duration::from_secs(1);
-        let locks = in_memory().await;
+        let locks = LockManager::in_new_memory();
         let lock = locks.lock("order:7").lease(10 * second).renew(false);
         let (guard, start) = (lock.acquire().await.expect("it is free"), tokio::time::Instant::now());
 

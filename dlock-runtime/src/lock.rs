@@ -335,13 +335,9 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    async fn in_memory() -> LockManager {
-        LockManager::connect("memory://").await.expect("no server is needed")
-    }
-
     #[tokio::test]
     async fn each_method_sets_its_option() {
-        let lock = in_memory().await.lock("order:7");
+        let lock = LockManager::in_new_memory().lock("order:7");
 
         let lock = lock
             .lease(SECOND)
@@ -374,7 +370,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_try_neither_waits_nor_retries() {
-        let lock = in_memory().await.lock("order:7").retry(3).wait(60 * SECOND);
+        let lock = LockManager::in_new_memory().lock("order:7").retry(3).wait(60 * SECOND);
         let held = lock.try_acquire().await.expect("memory replies").expect("it is free");
         let start = Instant::now();
 
@@ -388,7 +384,7 @@ mod tests {
     /// The caller of an error must repeat the work, so it need not learn of the loss.
     #[tokio::test(start_paused = true)]
     async fn a_value_after_a_loss_is_replaced_and_an_error_is_not() {
-        let lock = in_memory().await.lock("order:7").lease(SECOND).renew(false);
+        let lock = LockManager::in_new_memory().lock("order:7").lease(SECOND).renew(false);
         let outlive = async |result: Result<u8, Error>| {
             lock.try_run(async |_| {
                 let _ = futures_util::FutureExt::now_or_never(tokio::time::advance(2 * SECOND));
@@ -406,7 +402,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn min_hold_on_success_keeps_the_lock_after_a_success_only() {
         for (result, is_kept) in [(Ok(()), true), (Err(Error::NotInstalled {}), false)] {
-            let lock = in_memory().await.lock("order:7").min_hold(10 * SECOND).min_hold_on(MinHoldOn::Ok);
+            let lock =
+                LockManager::in_new_memory().lock("order:7").min_hold(10 * SECOND).min_hold_on(MinHoldOn::Ok);
 
             let _ = lock.try_run(async |_| result).await;
 
@@ -418,7 +415,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lock_is_joined_only_by_a_call_that_may() {
-        let locks = in_memory().await;
+        let locks = LockManager::in_new_memory();
         let (lock, other) = (locks.lock("order:7"), locks.lock("order:8").reentrant(false));
         let strict = lock.clone().reentrant(false);
 
@@ -442,7 +439,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_value_just_after_max_hold_is_returned() {
         for (passed, is_returned) in [(10_001, true), (11_000, false)] {
-            let lock = in_memory().await.lock("order:7").max_hold(10 * SECOND).renew(false);
+            let lock = LockManager::in_new_memory().lock("order:7").max_hold(10 * SECOND).renew(false);
 
             let ran = lock.run(async |_| {
                 let pause = tokio::time::advance(Duration::from_millis(passed));
@@ -459,7 +456,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_loss_during_a_poll_ends_the_body_that_may_be_stopped() {
         for on_lost in [OnLost::Abort, OnLost::Finish] {
-            let locks = in_memory().await;
+            let locks = LockManager::in_new_memory();
 
             let lock = locks.lock("order:7").on_lost(on_lost);
             let ran = lock.run(async |guard| {

@@ -142,6 +142,12 @@ impl LockManager {
         Ok(Self::with_engine(engine, &settings, shown))
     }
 
+    /// Returns a manager of a new store in memory, with default settings.
+    #[cfg(test)]
+    pub(crate) fn in_new_memory() -> Self {
+        Self::in_memory(&MemoryStore::of_name(None), &Settings::default())
+    }
+
     /// Returns a manager of a store in memory.
     pub(crate) fn in_memory(world: &Arc<MemoryStore>, settings: &Settings) -> Self {
         let tokens = TokenSource::new();
@@ -458,7 +464,7 @@ mod tests {
     #[cfg(any(feature = "idempotent", feature = "scheduled"))]
     #[tokio::test]
     async fn records_need_a_store_and_a_manager_that_is_not_shut_down() {
-        let locks = LockManager::connect("memory://").await.expect("no server is needed");
+        let locks = LockManager::in_new_memory();
         let key = LockKey::new("order:7").expect("a key");
         assert!(locks.check_records(&key, "job", "jobs").is_ok());
 
@@ -482,7 +488,7 @@ mod tests {
     #[cfg(feature = "testing")]
     #[tokio::test]
     async fn a_manager_in_another_namespace_is_the_same_manager() {
-        let locks = LockManager::connect("memory://").await.expect("no server is needed");
+        let locks = LockManager::in_new_memory();
 
         let other = locks.in_namespace("shop");
 

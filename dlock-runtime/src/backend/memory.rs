@@ -456,6 +456,8 @@ impl Backend for Memory {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
     use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::backend::tests::test_operation::TestOperation;
@@ -641,14 +643,27 @@ mod tests {
         );
     }
 
+    /// Returns an operation that writes a value, and returns the one before.
+    fn writes(value: i64, expires: u64, wake: Vec<String>) -> Arc<TestOperation> {
+        TestOperation::with_effect(move |slot, _| {
+            let before = slot.value.as_ref().and_then(|value| value.downcast_ref::<i64>()).copied();
+            *slot = StoreSlot { value: Some(Box::new(value)), expires, wake: wake.clone() };
+            before.map_or(ScriptReply::Nil, ScriptReply::Int)
+        })
+    }
+
     #[test]
     fn an_operation_runs_at_the_time_of_the_wall_clock() {
         let store = MemoryStore::of_name(None);
         let manager = TestManager::join(&store, 1);
-        let operation = Arc::new(TestOperation { expires: u64::MAX, ..TestOperation::default() });
+        let (send, times) = mpsc::channel();
+        let operation = TestOperation::with_effect(move |_, now| {
+            send.send(now).expect("the test waits");
+            ScriptReply::Nil
+        });
         let run_at = |ms| {
             manager.send([operation.request("a")], at(ms));
-            *lock(&operation.ran_at)
+            times.try_recv().expect("it has run")
         };
 
         let start = run_at(0);
@@ -664,14 +679,12 @@ mod tests {
         let store = MemoryStore::of_name(None);
         let (writer, waiting, other) =
             (TestManager::join(&store, 1), TestManager::join(&store, 2), TestManager::join(&store, 3));
-        let value = TestOperation { value: 7, expires: u64::MAX, ..TestOperation::default() };
-        let written = writer.send([Arc::new(value).request("a")], at(0));
+        let written = writer.send([writes(7, u64::MAX, Vec::new()).request("a")], at(0));
         assert_eq!(written, ["reply a Called(Nil)"]);
         assert!(waiting.events.take().is_empty());
 
         let wake = vec![waiting.waiter()];
-        let value = TestOperation { value: 8, expires: u64::MAX, wake, ..TestOperation::default() };
-        let written = writer.send([Arc::new(value).request("a")], at(0));
+        let written = writer.send([writes(8, u64::MAX, wake).request("a")], at(0));
 
         assert_eq!(written, ["reply a Called(Int(7))"]);
         assert_eq!(waiting.events.take(), ["invalidation a"]);
@@ -683,10 +696,7 @@ mod tests {
         const MANY: usize = 1_000;
         let store = MemoryStore::of_name(None);
         let manager = TestManager::join(&store, 1);
-        let write = |key: &str, expires| {
-            let operation = TestOperation { expires, ..TestOperation::default() };
-            manager.send([Arc::new(operation).request(key)], at(0))
-        };
+        let write = |key: &str, expires| manager.send([writes(0, expires, Vec::new()).request(key)], at(0));
         write("lasts", store.epoch + 1);
 
         for number in 0..MANY {

@@ -493,7 +493,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_is_not_woken_by_its_own_release() {
-        let locks = LockManager::connect("memory://").await.expect("it needs no server");
+        let locks = LockManager::in_new_memory();
         let lock = locks.lock("order:7");
         let (end, ended) = oneshot::channel::<()>();
         let mut call = pin!(lock.run(async move |_| ended.await.is_err()));

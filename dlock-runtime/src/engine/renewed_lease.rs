@@ -201,7 +201,6 @@ async fn renew(lease: Weak<RenewedLease>, ended: Arc<Notify>, renewal: LeaseRene
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
@@ -210,47 +209,13 @@ mod tests {
 
     use super::*;
     use crate::LockManager;
-    use crate::backend::store_call::{StoreScript, StoreSlot};
+    use crate::backend::tests::test_operation::TestOperation;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     const LEASE: Duration = Duration::from_secs(10);
 
-    /// A renewal in memory. The reply counts them, up to and including `last`.
-    #[derive(Debug)]
-    struct Renewal {
-        count: AtomicU64,
-        last: u64,
-    }
-
-    impl StoreOperation for Renewal {
-        fn script(&self) -> &'static StoreScript {
-            unreachable!("memory runs no scripts")
-        }
-
-        fn arguments(&self) -> Vec<Cow<'_, [u8]>> {
-            Vec::new()
-        }
-
-        fn needs_acks(&self) -> bool {
-            false
-        }
-
-        fn is_cleanup(&self) -> bool {
-            false
-        }
-
-        fn has_large_reply(&self) -> bool {
-            false
-        }
-
-        fn apply(&self, _: &mut StoreSlot, _: u64) -> ScriptReply {
-            let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-            ScriptReply::Int(i64::from(count <= self.last))
-        }
-    }
-
-    /// Reads the reply of a [`Renewal`].
+    /// Reads the reply of the renewal of a [`Fixture`].
     fn decode(reply: &ScriptReply) -> Option<LeaseReply> {
         match reply {
             ScriptReply::Int(0) => Some(LeaseReply::Lost(LossCause::NotOwner)),
@@ -262,22 +227,27 @@ mod tests {
     /// A lease of 10 s, which began now.
     struct Fixture {
         lease: Arc<RenewedLease>,
-        renewal: Arc<Renewal>,
+        renewal: Arc<TestOperation>,
+        count: Arc<AtomicU64>,
         started: Instant,
     }
 
     impl Fixture {
         /// `last`: the number of renewals before the record is lost. `ends`: its `max_hold`.
-        async fn new(last: u64, ends: Option<Duration>) -> Self {
-            let locks = LockManager::connect("memory://").await.expect("no server is needed");
+        fn new(last: u64, ends: Option<Duration>) -> Self {
+            let locks = LockManager::in_new_memory();
             let (engine, key) = (locks.engine(), LockKey::new("job:7").expect("a key"));
             let now = engine.now();
             let ends = ends.map_or(BootInstant::NEVER, |ends| now.plus(ends));
             let terms = OwnerTerms { lease: LEASE, validity: LEASE, ends };
             let token = engine.tokens.next();
             let lease = RenewedLease::new(engine, (&key, key.name()), terms, token, now);
-            let renewal = Arc::new(Renewal { count: AtomicU64::new(0), last });
-            Self { lease, renewal, started: Instant::now() }
+            let count = Arc::new(AtomicU64::new(0));
+            let counted = Arc::clone(&count);
+            let renewal = TestOperation::with_effect(move |_, _| {
+                ScriptReply::Int((counted.fetch_add(1, Ordering::Relaxed) < last).into())
+            });
+            Self { lease, renewal, count, started: Instant::now() }
         }
 
         /// Starts to renew it.
@@ -288,7 +258,7 @@ mod tests {
         }
 
         fn count(&self) -> u64 {
-            self.renewal.count.load(Ordering::Relaxed)
+            self.count.load(Ordering::Relaxed)
         }
 
         /// Runs a body that takes `time`. Returns whether it completed or why it was stopped, and
@@ -306,7 +276,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_renewed_lease_outlasts_its_terms() {
-        let fixture = Fixture::new(u64::MAX, None).await.renewed();
+        let fixture = Fixture::new(u64::MAX, None).renewed();
 
         let ran = fixture.run(10 * LEASE).await;
 
@@ -317,7 +287,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_without_renewal_stops_its_body_before_it_expires() {
-        let fixture = Fixture::new(0, None).await;
+        let fixture = Fixture::new(0, None);
 
         let (ran, after) = fixture.run(10 * LEASE).await;
 
@@ -327,7 +297,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn max_hold_ends_a_lease_that_is_renewed() {
-        let fixture = Fixture::new(u64::MAX, Some(3 * LEASE)).await.renewed();
+        let fixture = Fixture::new(u64::MAX, Some(3 * LEASE)).renewed();
 
         let ran = fixture.run(10 * LEASE).await;
 
@@ -336,7 +306,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refused_renewal_stops_the_body() {
-        let fixture = Fixture::new(2, None).await.renewed();
+        let fixture = Fixture::new(2, None).renewed();
 
         let (ran, after) = fixture.run(10 * LEASE).await;
 
@@ -348,7 +318,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_ended_lease_stops_what_its_body_left_behind() {
-        let fixture = Fixture::new(u64::MAX, None).await.renewed();
+        let fixture = Fixture::new(u64::MAX, None).renewed();
         let mut left = Box::pin(fixture.run(10 * LEASE));
         assert!(left.as_mut().now_or_never().is_none());
 
@@ -361,7 +331,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_shutdown_that_is_over_stops_the_body() {
-        let fixture = Fixture::new(u64::MAX, None).await.renewed();
+        let fixture = Fixture::new(u64::MAX, None).renewed();
         let mut body = Box::pin(fixture.run(10 * LEASE));
         assert!(body.as_mut().now_or_never().is_none());
 
@@ -373,7 +343,7 @@ mod tests {
     /// A body that is not polled for longer than its lease must not continue.
     #[tokio::test(start_paused = true)]
     async fn a_body_is_not_polled_after_its_lease() {
-        let fixture = Fixture::new(u64::MAX, None).await;
+        let fixture = Fixture::new(u64::MAX, None);
         let polls = AtomicU64::new(0);
         let body = poll_fn(|_| {
             polls.fetch_add(1, Ordering::Relaxed);
@@ -392,7 +362,7 @@ mod tests {
     #[cfg(feature = "scheduled")]
     #[tokio::test(start_paused = true)]
     async fn the_remaining_lease_is_zero_after_a_loss() {
-        let fixture = Fixture::new(u64::MAX, None).await;
+        let fixture = Fixture::new(u64::MAX, None);
         let remaining = fixture.lease.remaining();
         assert!(remaining <= LEASE && remaining > LEASE * 9 / 10, "{remaining:?}");
 
@@ -406,7 +376,7 @@ mod tests {
     #[cfg(feature = "idempotent")]
     #[tokio::test(start_paused = true)]
     async fn a_lost_lease_keeps_its_first_cause() {
-        let fixture = Fixture::new(u64::MAX, None).await;
+        let fixture = Fixture::new(u64::MAX, None);
         let mut body = Box::pin(fixture.run(10 * LEASE));
         assert!(body.as_mut().now_or_never().is_none());
 

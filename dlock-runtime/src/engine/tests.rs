@@ -1,6 +1,5 @@
 //! The engine over a backend that only records the requests that it is given, and over memory.
 
-use std::borrow::Cow;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +12,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::backend::event_effects::EventEffects;
-use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
+use crate::backend::store_call::StoreOperation;
+use crate::backend::tests::test_operation::TestOperation;
 use crate::backend::{BackendEvents as _, Request};
 use crate::clock::{Clock, SetClock, TokioClock, boot_time};
 use crate::engine::acquisition::SharedAcquisition;
@@ -142,7 +142,7 @@ fn a_key_is_in_use_while_a_task_holds_it() {
 #[cfg(feature = "testing")]
 #[tokio::test]
 async fn the_calls_that_wait_for_a_key_are_counted() {
-    let locks = in_memory().await;
+    let locks = LockManager::in_new_memory();
     let lock = locks.lock("order:7").wait(LEASE);
     let held = lock.acquire().await.expect("it is free");
     let waiting = || locks.engine().waiting(held.key().name());
@@ -181,40 +181,8 @@ fn max_hold_leaves_the_lock_to_its_body_until_the_lease_ends() {
     assert_eq!(held.check_valid(deadline), Err((LossCause::MaxHold, max_hold)), "the loss stays visible");
 }
 
-/// An operation that only a server would run.
-#[derive(Debug, Default)]
-pub(in crate::engine) struct Operation {
-    bytes: usize,
-}
-
-impl StoreOperation for Operation {
-    fn script(&self) -> &'static StoreScript {
-        unreachable!("no server runs it")
-    }
-
-    fn arguments(&self) -> Vec<Cow<'_, [u8]>> {
-        vec![vec![0; self.bytes].into(), Vec::new().into()]
-    }
-
-    fn needs_acks(&self) -> bool {
-        false
-    }
-
-    fn is_cleanup(&self) -> bool {
-        false
-    }
-
-    fn has_large_reply(&self) -> bool {
-        false
-    }
-
-    fn apply(&self, _: &mut StoreSlot, _: u64) -> ScriptReply {
-        unreachable!("it is not run in memory")
-    }
-}
-
 fn operation() -> Arc<dyn StoreOperation> {
-    Arc::new(Operation::default())
+    Arc::new(TestOperation::default())
 }
 
 #[test]
@@ -340,12 +308,9 @@ async fn background_calls_beyond_the_bounds_end_without_a_reply() {
                 let on_end = |reply: Option<ScriptReply>| {
                     let _ = end.send(reply.is_some());
                 };
-                fixture.engine.call_in_background(
-                    name("order:7"),
-                    Arc::new(Operation { bytes }),
-                    LEASE,
-                    on_end,
-                );
+                let arguments = vec![vec![0; bytes], Vec::new()];
+                let operation = Arc::new(TestOperation { arguments, ..TestOperation::default() });
+                fixture.engine.call_in_background(name("order:7"), operation, LEASE, on_end);
                 ended
             })
             .collect();
@@ -357,14 +322,10 @@ async fn background_calls_beyond_the_bounds_end_without_a_reply() {
     }
 }
 
-async fn in_memory() -> LockManager {
-    LockManager::connect("memory://").await.expect("no server is needed")
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_the_last_hold_and_call() {
     for (of_guards, of_call) in [([2, 4], 3), ([2, 3], 5), ([0, 0], 1), ([1, 1], 0)] {
-        let locks = in_memory().await;
+        let locks = LockManager::in_new_memory();
         let held = [locks.lock("a"), locks.lock("b")].map(|lock| lock.acquire().now_or_never());
         let held = held.map(|held| held.expect("it does not wait").expect("it is free"));
         let (call, start) = (locks.engine().active_call(), Instant::now());
@@ -391,7 +352,7 @@ async fn a_shutdown_waits_for_the_last_hold_and_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_what_outlasts_its_deadline() {
-    let locks = in_memory().await;
+    let locks = LockManager::in_new_memory();
     let guard = locks.lock("order:7").acquire().await.expect("it is free");
     let (engine, start) = (Arc::clone(locks.engine()), Instant::now());
     let call = engine.active_call();
@@ -414,7 +375,7 @@ async fn a_shutdown_ends_what_outlasts_its_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_a_month_lasts_a_month() {
     let day = Duration::from_secs(24 * 60 * 60);
-    let locks = in_memory().await;
+    let locks = LockManager::in_new_memory();
     let lock = locks.lock("order:7").lease(30 * day).renew(false);
 
     let ran = lock.run(async |_| tokio::time::sleep(29 * day).await).await;
@@ -429,7 +390,7 @@ async fn a_lease_of_a_month_lasts_a_month() {
 
 #[tokio::test]
 async fn a_nested_call_knows_its_depth() {
-    let locks = in_memory().await;
+    let locks = LockManager::in_new_memory();
     let lock = locks.lock("order:7");
     let depth = |guard: &crate::LockGuard| guard.held().expect("it is held").depth();
 
@@ -447,7 +408,7 @@ async fn a_nested_call_knows_its_depth() {
 /// Each manager has a lock of that name.
 #[tokio::test]
 async fn a_hold_of_another_manager_is_not_joined() {
-    let (locks, others) = (in_memory().await, in_memory().await);
+    let (locks, others) = (LockManager::in_new_memory(), LockManager::in_new_memory());
 
     let nested = locks
         .lock("order:7")
@@ -478,7 +439,7 @@ fn a_dropped_engine_closes_its_backend_unless_forked() {
 /// The waiting task drives `memory://`, so its timer must follow the deadline of the key.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_task_is_woken_if_its_key_is_due_earlier() {
-    let locks = in_memory().await;
+    let locks = LockManager::in_new_memory();
     let lock = locks.lock("order:7").wait(LEASE);
     let (held, counters) = (lock.acquire().await.expect("it is free"), counters(1));
     let waker = Waker::from(Arc::clone(&counters[0]));
@@ -503,7 +464,7 @@ async fn a_waiting_task_is_woken_if_its_key_is_due_earlier() {
 #[tokio::test(start_paused = true)]
 async fn a_waiting_task_acquires_the_lock_when_its_lease_expires() {
     let second = Duration::from_secs(1);
-    let lock = in_memory().await.lock("order:7").lease(10 * second).renew(false);
+    let lock = LockManager::in_new_memory().lock("order:7").lease(10 * second).renew(false);
     let (held, start) = (lock.acquire().await.expect("it is free"), Instant::now());
 
     let refused = lock.clone().wait(4 * second).acquire().await;
@@ -518,7 +479,7 @@ async fn a_waiting_task_acquires_the_lock_when_its_lease_expires() {
 #[tokio::test(start_paused = true)]
 async fn a_body_outlasts_the_lease_that_it_has_extended() {
     let second = Duration::from_secs(1);
-    let lock = in_memory().await.lock("order:7").lease(10 * second).renew(false);
+    let lock = LockManager::in_new_memory().lock("order:7").lease(10 * second).renew(false);
 
     let ran = lock.run(async |guard| {
         tokio::time::sleep(5 * second).await;
@@ -532,7 +493,7 @@ async fn a_body_outlasts_the_lease_that_it_has_extended() {
 /// A task that was granted the lock, and has not run, did no work that `min_hold` protects.
 #[tokio::test(start_paused = true)]
 async fn a_grant_to_a_dropped_call_is_released_at_once() {
-    let lock = in_memory().await.lock("order:7");
+    let lock = LockManager::in_new_memory().lock("order:7");
     let held = lock.acquire().await.expect("it is free");
     let mut waiting = Box::pin(lock.clone().min_hold(LEASE).wait(LEASE).acquire());
     assert!(waiting.as_mut().now_or_never().is_none());
@@ -546,7 +507,7 @@ async fn a_grant_to_a_dropped_call_is_released_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn nested_calls_of_one_body_wait_for_each_other() {
-    let lock = in_memory().await.lock("order:7").wait(LEASE);
+    let lock = LockManager::in_new_memory().lock("order:7").wait(LEASE);
     let start = Instant::now();
     let nested = || lock.run(async |_| tokio::time::sleep(Duration::from_secs(2)).await);
 
@@ -621,7 +582,7 @@ fn a_manager_is_ready_if_the_server_replies() {
 
 #[tokio::test]
 async fn a_manager_that_was_shut_down_is_not_ready() {
-    let locks = in_memory().await;
+    let locks = LockManager::in_new_memory();
     assert!(locks.ready().await.is_ok() && !locks.is_shut_down());
 
     locks.shutdown(Duration::ZERO).await;
@@ -640,7 +601,7 @@ async fn a_fork_inside_a_body_ends_it_unless_it_runs_to_its_end() {
         (OnLost::Finish, true, Ok(7)),
         (OnLost::Finish, false, Ok(7)),
     ] {
-        let locks = in_memory().await;
+        let locks = LockManager::in_new_memory();
         let engine = Arc::clone(locks.engine());
 
         let lock = locks.lock("order:7").on_lost(on_lost);
@@ -662,7 +623,7 @@ async fn a_fork_inside_a_body_ends_it_unless_it_runs_to_its_end() {
 
 #[tokio::test]
 async fn a_loss_error_says_whether_the_body_has_completed() {
-    let guard = in_memory().await.lock("order:7").acquire().await.expect("it is free");
+    let guard = LockManager::in_new_memory().lock("order:7").acquire().await.expect("it is free");
     let held: &HoldGuard = guard.held().expect("it is held");
     let loss = (LossCause::Expired, LEASE);
 
@@ -743,7 +704,7 @@ fn a_shutdown_of_a_forked_process_does_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn call_chains_that_wait_for_each_other_are_a_deadlock() {
-    let locks = in_memory().await;
+    let locks = LockManager::in_new_memory();
     let lock = |key: &str| locks.lock(key.to_owned()).wait(LEASE);
     let nested = async |outer: &str, inner: &str| {
         let ran = lock(outer).run(async |_| {
@@ -767,7 +728,7 @@ async fn call_chains_that_wait_for_each_other_are_a_deadlock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_kept_here_after_its_body_for_its_min_hold() {
-    let locks = in_memory().await;
+    let locks = LockManager::in_new_memory();
     let lock = locks.lock("order:7").min_hold(Duration::from_secs(10));
     let seen = async || locks.inspect("order:7").await.expect("memory replies");
 

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::backend::event_effects::EventEffects;
+use crate::backend::tests::test_operation::TestOperation;
 use crate::backend::{Backend, BackendEvents, Capabilities, OwnerSource, Request};
 use crate::clock::{Clock, boot_time};
 use crate::engine::Engine;
 use crate::engine::acquisition::{Acquisition, AcquisitionRef, AcquisitionState, SharedAcquisition};
-use crate::engine::tests::Operation;
 use crate::key::LockKey;
 use crate::options::Options;
 use crate::protocol::ProtocolConfig;
@@ -94,7 +94,7 @@ impl Backend for RequestRecorder {
     }
 
     fn owner_of(&self, _: ProcessId, _: &str) -> OwnerSource {
-        OwnerSource::Server(Arc::new(Operation::default()), Box::new(|_| Some("web-1".to_owned())))
+        OwnerSource::Server(Arc::new(TestOperation::default()), Box::new(|_| Some("web-1".to_owned())))
     }
 }
 

@@ -1,13 +1,13 @@
 //! The behavior of idempotent calls in memory, under paused time.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
+use crate::backend::store_call::StoreOperation;
+use crate::backend::tests::test_operation::TestOperation;
 use crate::error::LossCause;
 use crate::idempotent::begin::{Begun, begin, record_name};
 use crate::idempotent::options::IdempotentOptions;
@@ -18,10 +18,6 @@ use crate::protocol::command::ScriptReply;
 use crate::{Error, LockManager, Result};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-async fn manager() -> LockManager {
-    LockManager::connect("memory://").await.expect("memory is always there")
-}
 
 #[test]
 fn no_key_is_the_name_of_a_record() {
@@ -35,7 +31,7 @@ fn no_key_is_the_name_of_a_record() {
 
 #[tokio::test(start_paused = true)]
 async fn a_second_call_gets_the_stored_result() {
-    let manager = manager().await;
+    let manager = LockManager::in_new_memory();
     let call = manager.idempotent("k");
 
     let first = call.run(async |record| Ok::<_, Error>(record.attempt())).await.expect("it runs");
@@ -47,7 +43,7 @@ async fn a_second_call_gets_the_stored_result() {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_duplicates_share_one_body() {
-    let manager = manager().await;
+    let manager = LockManager::in_new_memory();
     let runs = Arc::new(AtomicU32::new(0));
     let calls: Vec<_> = (0..1_000)
         .map(|_| {
@@ -98,7 +94,7 @@ async fn a_duplicate_in_another_process_is_woken() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_a_crash() {
     for (on_crash, runs) in [(OnCrash::Fail, false), (OnCrash::Rerun, true)] {
-        let manager = manager().await;
+        let manager = LockManager::in_new_memory();
         let call = manager.idempotent("k").on_crash(on_crash);
         let panicking = call.clone();
         let crashed = tokio::spawn(async move {
@@ -166,7 +162,7 @@ async fn a_test_crashes_an_attempt_at_each_point() {
 #[tokio::test(start_paused = true)]
 async fn every_dropped_call_leaves_a_result_or_no_record() {
     for polls in 0..40 {
-        let manager = manager().await;
+        let manager = LockManager::in_new_memory();
         let call = manager.idempotent("k");
         let mut first = Box::pin(call.run(async |_| {
             tokio::task::yield_now().await;
@@ -193,7 +189,7 @@ async fn state<P>(call: &crate::Idempotent<P>) -> Option<IdempotencyState> {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_is_forgotten_and_the_body_runs_again() -> Result<()> {
-    let manager = manager().await;
+    let manager = LockManager::in_new_memory();
     let call = manager.idempotent("k");
 
     let failed = call.run(async |_| Err::<u8, _>(Error::NotInstalled {})).await;
@@ -204,50 +200,23 @@ async fn an_error_is_forgotten_and_the_body_runs_again() -> Result<()> {
     Ok(())
 }
 
-/// Deletes a record, as `FLUSHALL` does.
-#[derive(Debug)]
-struct Evict;
-
-impl StoreOperation for Evict {
-    fn script(&self) -> &'static StoreScript {
-        unreachable!("memory runs no scripts")
-    }
-
-    fn arguments(&self) -> Vec<Cow<'_, [u8]>> {
-        Vec::new()
-    }
-
-    fn needs_acks(&self) -> bool {
-        false
-    }
-
-    fn is_cleanup(&self) -> bool {
-        false
-    }
-
-    fn has_large_reply(&self) -> bool {
-        true
-    }
-
-    fn apply(&self, slot: &mut StoreSlot, _: u64) -> ScriptReply {
-        slot.value = None;
-        ScriptReply::Int(1)
-    }
-}
-
 fn key_of(manager: &LockManager, key: &str) -> crate::LockKey {
     key.into_lock_key(manager.namespace()).expect("it is a key")
 }
 
+/// Deletes a record, as `FLUSHALL` does.
 async fn evict(manager: &LockManager, key: &str) {
-    let operation: Arc<dyn StoreOperation> = Arc::new(Evict);
+    let operation: Arc<dyn StoreOperation> = TestOperation::with_effect(|slot, _| {
+        slot.value = None;
+        ScriptReply::Int(1)
+    });
     manager.engine().call(&record_name(&key_of(manager, key)), &operation).await.expect("memory is there");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_is_dropped_if_its_record_is_gone() {
     for on_crash in [OnCrash::Fail, OnCrash::Resume] {
-        let manager = manager().await;
+        let manager = LockManager::in_new_memory();
         let call = manager.idempotent("k").lease(30 * SECOND).on_crash(on_crash);
         let lost = call.run_attached(async |_| {
             evict(&manager, "k").await;
@@ -280,7 +249,7 @@ async fn a_refused_resend_leaves_the_outcome_unknown() {
         let send = || std::future::ready(replies.borrow_mut().next().cloned().ok_or(()));
         let resends = u32::try_from(sent.len()).expect("a few") - 1;
 
-        let reply = manager().await.engine().request_with_retry(resends, send).await;
+        let reply = LockManager::in_new_memory().engine().request_with_retry(resends, send).await;
 
         let reply = reply.expect("there is a reply");
         assert_eq!(matches!(reply, Reply::Unknown(_)), is_unknown, "{sent:?}: {reply:?}");
@@ -312,7 +281,7 @@ async fn a_shutdown_before_the_first_poll_leaves_no_record() {
 
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_with_another_payload_does_not_wait() {
-    let manager = manager().await;
+    let manager = LockManager::in_new_memory();
     let call = |payload: u8| manager.idempotent("k").fingerprint(&payload).wait(60 * SECOND);
     let first = call(1);
     let first = tokio::spawn(async move {

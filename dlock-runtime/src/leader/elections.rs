@@ -169,8 +169,7 @@ mod tests {
 
     /// Acquires a lock in memory, and begins a term on it.
     fn leading() -> (LocalTerm, LockGuard) {
-        let connecting = LockManager::connect("memory://").now_or_never();
-        let locks = connecting.expect("it does not wait").expect("it needs no server");
+        let locks = LockManager::in_new_memory();
         let acquiring = locks.lock("indexer").acquire().now_or_never();
         let guard = acquiring.expect("it does not wait").expect("it is free");
         let hold = guard.held().expect("there is a hold");

@@ -147,7 +147,7 @@ mod tests {
     #[tokio::test]
     async fn a_site_has_the_slot_and_the_manager_that_it_names() {
         let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(60);
-        let locks = LockManager::connect("memory://").await.expect("no server is needed");
+        let locks = LockManager::in_new_memory();
 
         let (current, named) = (JobSite::new("nightly"), JobSite::under(&locks, "nightly").slot(slot));
 

@@ -442,8 +442,6 @@ const LONGEST_ERROR: usize = 512;
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
     use crate::LockManager;
     use crate::protocol::job::begin::{CrashedRun, Overlap};
@@ -453,8 +451,7 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
     fn call_of(schedule: &Schedule) -> JobCall {
-        let connecting = LockManager::connect("memory://").now_or_never();
-        let manager = connecting.expect("it does not wait").expect("it needs no server");
+        let manager = LockManager::in_new_memory();
         JobCall::new(&JobStore::new(&manager, "report"), schedule).expect("a valid schedule")
     }
 

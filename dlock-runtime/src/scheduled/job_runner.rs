@@ -340,8 +340,6 @@ const RETRY_MILLIS: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
     use crate::LockManager;
     use crate::scheduled::job_store::JobStore;
@@ -351,8 +349,7 @@ mod tests {
 
     /// Returns the runner of `schedule`, at the server's time `now`.
     fn runner_at(schedule: &Schedule, now: u64) -> JobRunner {
-        let connecting = LockManager::connect("memory://").now_or_never();
-        let manager = connecting.expect("it does not wait").expect("it needs no server");
+        let manager = LockManager::in_new_memory();
         manager.server_clock().learn(manager.engine(), now);
         let call = JobCall::new(&JobStore::new(&manager, "report"), schedule).expect("a valid schedule");
         JobRunner::new(call, Box::new(|_, _| Box::pin(async { Ok(()) })))

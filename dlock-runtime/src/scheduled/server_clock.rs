@@ -70,7 +70,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_servers_clock_runs_on_from_its_last_reply() {
-        let manager = LockManager::connect("memory://").await.expect("no server is needed");
+        let manager = LockManager::in_new_memory();
         let (engine, clock) = (manager.engine(), ServerClock::default());
         tokio::time::sleep(Duration::from_secs(7)).await;
 
@@ -84,7 +84,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_clock_of_the_machine_is_assumed_before_any_reply() {
-        let manager = LockManager::connect("memory://").await.expect("no server is needed");
+        let manager = LockManager::in_new_memory();
         let machine = || tick::to_millis(SystemTime::now()).expect("after 1970");
 
         let before = machine();

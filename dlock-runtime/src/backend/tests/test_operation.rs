@@ -1,32 +1,54 @@
 //! A store operation of the tests.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex};
+use std::fmt;
+use std::sync::Arc;
 
 use crate::backend::Request;
 use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot};
 use crate::protocol::command::Command;
 use crate::protocol::script_reply::ScriptReply;
-use crate::sync::lock;
 use crate::token::TokenSource;
 
-/// Writes a value that ends at `expires`, and returns the value before, and the time of the store.
-#[derive(Debug, Default)]
+/// The effect of an operation in memory, at a time in milliseconds of the wall clock.
+type Effect = dyn Fn(&mut StoreSlot, u64) -> ScriptReply + Send + Sync;
+
+/// An operation whose effect in memory a test chooses. By default, it has none.
 pub(crate) struct TestOperation {
-    pub(crate) value: u64,
-    pub(crate) expires: u64,
-    pub(crate) wake: Vec<String>,
+    pub(crate) arguments: Vec<Vec<u8>>,
     pub(crate) needs_acks: bool,
     pub(crate) has_large_reply: bool,
-    /// When the operation ran last, in milliseconds of the wall clock.
-    pub(crate) ran_at: Mutex<u64>,
+    pub(crate) effect: Box<Effect>,
 }
 
 impl TestOperation {
+    pub(crate) fn with_effect(
+        effect: impl Fn(&mut StoreSlot, u64) -> ScriptReply + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { effect: Box::new(effect), ..Self::default() })
+    }
+
     /// Returns a request that runs the operation.
     pub(crate) fn request(self: &Arc<Self>, key: &str) -> Request {
         let request = Request::new(key.into(), TokenSource::of_process(1).next(), Command::Call);
         Request { call: Some(Arc::clone(self) as Arc<dyn StoreOperation>), ..request }
+    }
+}
+
+impl Default for TestOperation {
+    fn default() -> Self {
+        Self {
+            arguments: Vec::new(),
+            needs_acks: false,
+            has_large_reply: false,
+            effect: Box::new(|_, _| ScriptReply::Nil),
+        }
+    }
+}
+
+impl fmt::Debug for TestOperation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestOperation").field("arguments", &self.arguments).finish_non_exhaustive()
     }
 }
 
@@ -37,7 +59,7 @@ impl StoreOperation for TestOperation {
     }
 
     fn arguments(&self) -> Vec<Cow<'_, [u8]>> {
-        vec![Cow::Owned(self.value.to_string().into_bytes()), Cow::Borrowed(b"second")]
+        self.arguments.iter().map(|argument| argument.as_slice().into()).collect()
     }
 
     fn needs_acks(&self) -> bool {
@@ -53,10 +75,6 @@ impl StoreOperation for TestOperation {
     }
 
     fn apply(&self, slot: &mut StoreSlot, now: u64) -> ScriptReply {
-        *lock(&self.ran_at) = now;
-        let before = slot.value.as_ref().and_then(|value| value.downcast_ref::<u64>()).copied();
-        *slot =
-            StoreSlot { value: Some(Box::new(self.value)), expires: self.expires, wake: self.wake.clone() };
-        before.map_or(ScriptReply::Nil, |before| ScriptReply::Int(before.try_into().unwrap_or(-1)))
+        (self.effect)(slot, now)
     }
 }

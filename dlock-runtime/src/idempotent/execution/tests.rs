@@ -35,10 +35,6 @@ impl From<Error> for UnstorableError {
     }
 }
 
-async fn manager() -> LockManager {
-    LockManager::connect("memory://").await.expect("memory is always there")
-}
-
 /// Lets two leases pass within one poll, as in a process that is frozen.
 fn freeze() {
     let _ = tokio::time::advance(2 * LEASE).now_or_never();
@@ -63,7 +59,7 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn an_error_of_a_lost_attempt_is_not_stored() {
-    let manager = manager().await;
+    let manager = LockManager::in_new_memory();
     for on_crash in [OnCrash::Rerun, OnCrash::Resume] {
         for declines in [true, false] {
             let call = manager.idempotent(format!("k:{on_crash:?}:{declines}")).lease(LEASE);
@@ -88,7 +84,7 @@ async fn an_error_of_a_lost_attempt_is_not_stored() {
 /// Such an error would become a tombstone.
 #[tokio::test(start_paused = true)]
 async fn an_unstorable_error_of_a_lost_attempt_is_no_end() {
-    let manager = manager().await;
+    let manager = LockManager::in_new_memory();
     let call = manager.idempotent("k").lease(LEASE).on_crash(OnCrash::Resume);
     let call = call.remember_errors_if(|_: &UnstorableError| true);
     let body = async |record: IdempotentRecord| {
@@ -104,7 +100,7 @@ async fn an_unstorable_error_of_a_lost_attempt_is_no_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_attempt_is_not_forgotten() {
-    let manager = manager().await;
+    let manager = LockManager::in_new_memory();
     let call = manager.idempotent("k").lease(LEASE).on_crash(OnCrash::Resume);
     let body = async |record: IdempotentRecord| {
         freeze();
@@ -119,7 +115,7 @@ async fn a_lost_attempt_is_not_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_value_is_stored() {
-    let manager = manager().await;
+    let manager = LockManager::in_new_memory();
     for on_crash in [OnCrash::Fail, OnCrash::Rerun, OnCrash::Resume] {
         let call = manager.idempotent(format!("k:{on_crash:?}")).lease(LEASE).on_crash(on_crash);
         let body = async |_| {
@@ -135,7 +131,8 @@ async fn a_late_value_is_stored() {
 /// No second attempt can start, so the attempt is not lost.
 #[tokio::test(start_paused = true)]
 async fn a_late_error_is_stored_with_fail() {
-    let call = manager().await.idempotent("k").lease(LEASE).remember_errors_if(|_: &ChargeError| true);
+    let call =
+        LockManager::in_new_memory().idempotent("k").lease(LEASE).remember_errors_if(|_: &ChargeError| true);
     let body = async |record: IdempotentRecord| {
         freeze();
         record.step("check", async || Ok::<_, ChargeError>(())).await?;
@@ -151,7 +148,7 @@ async fn a_late_error_is_stored_with_fail() {
 /// The attempt did not finish, whichever error the body makes of it.
 #[tokio::test(start_paused = true)]
 async fn an_error_after_a_refused_step_is_not_stored() {
-    let manager = manager().await;
+    let manager = LockManager::in_new_memory();
     for on_crash in [OnCrash::Fail, OnCrash::Resume] {
         for name in ["large", "twice"] {
             let call = manager.idempotent(format!("k:{on_crash:?}:{name}")).on_crash(on_crash);

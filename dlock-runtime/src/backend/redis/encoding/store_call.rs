@@ -50,7 +50,8 @@ mod tests {
 
     #[test]
     fn an_operation_is_sent_by_name_only_if_the_server_knows_it() {
-        let operation = TestOperation { value: 7, ..TestOperation::default() };
+        let operation =
+            TestOperation { arguments: vec![b"7".to_vec(), b"second".to_vec()], ..TestOperation::default() };
         let namespaces = Namespaces::new("dlock");
         for (is_known, script) in
             [(true, "EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db"), (false, "EVAL return 1")]
