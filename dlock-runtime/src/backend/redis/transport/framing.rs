@@ -263,11 +263,12 @@ impl Framing {
                 Ok(is_over)
             }
             ScanState::Length { of, mut digits } => {
+                let before = rest.len();
                 while let Some((byte, after)) = rest.split_first() {
                     *rest = after;
                     if digits.after_cr {
                         return if *byte == b'\n' {
-                            self.sized(of, digits, raise)
+                            self.sized(of, digits, before - rest.len(), raise)
                         } else {
                             Err(self.not_resp())
                         };
@@ -308,10 +309,13 @@ impl Framing {
     }
 
     /// Begins a value whose length is known. Returns `true` if the value has ended.
+    ///
+    /// `scanned` is the number of bytes of this step, which `reply` does not count yet.
     fn sized(
         &mut self,
         of: Sized,
         digits: Digits,
+        scanned: usize,
         raise: &mut impl FnMut() -> Option<ReplyLimits>,
     ) -> Result<bool, Violation> {
         self.state = ScanState::Type;
@@ -328,7 +332,8 @@ impl Framing {
             return if is_missing { Ok(true) } else { Err(self.not_resp()) };
         }
         let body = if of.is_body() { number + 2 } else { 0 };
-        let wanted = Size { bytes: self.reply.bytes + body, values: self.reply.values + values + 1 };
+        let bytes = self.reply.bytes + scanned + body;
+        let wanted = Size { bytes, values: self.reply.values + values + 1 };
         self.admit(wanted, raise)?;
         if of.is_body() {
             self.state = ScanState::Body(number);
@@ -658,6 +663,20 @@ mod tests {
 
         assert_eq!(scan(lines(bytes).as_bytes(), 512, None).1, None);
         assert_eq!(scan(lines(bytes + 1).as_bytes(), 512, None).1, Some(Violation::TooLong(bytes)));
+    }
+
+    #[test]
+    fn the_bytes_of_headers_count_however_they_arrive() {
+        let limit = ReplyLimits::REPLY.bytes;
+        for bytes in [limit, limit + 1] {
+            let body = bytes - "*2\r\n:1\r\n$65528\r\n\r\n".len();
+            let reply = format!("*2\r\n:1\r\n${body}\r\n{}\r\n", "a".repeat(body));
+            let violation = (bytes > limit).then_some(Violation::TooLong(limit));
+            for piece in (1..20).chain([bytes]) {
+                let found = scan(reply.as_bytes(), piece, None).1;
+                assert_eq!(found, violation, "{bytes} bytes in pieces of {piece}");
+            }
+        }
     }
 
     #[test]
