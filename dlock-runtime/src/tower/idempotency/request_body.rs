@@ -101,3 +101,24 @@ where
     }
     Ok(bytes.freeze())
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{Empty, Full};
+
+    use super::*;
+
+    #[test]
+    fn the_body_of_a_client_keeps_its_length_and_end() {
+        let failure = RequestFailure::default();
+
+        let five = ClientBody::new(Full::new(Bytes::from_static(b"hello")), &failure);
+        assert_eq!(five.size_hint().exact(), Some(5));
+        assert!(!five.is_end_stream());
+
+        let empty = ClientBody::new(Empty::<Bytes>::new(), &failure);
+        assert_eq!(empty.size_hint().exact(), Some(0));
+        assert!(empty.is_end_stream());
+        assert!(!failure.is_recorded());
+    }
+}
