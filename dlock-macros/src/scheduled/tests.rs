@@ -103,3 +103,37 @@ fn a_bound_of_the_lock_names_the_bound_of_the_run_and_the_lease() {
     let told = errors("name = \"a\", every = \"5m\", lockAtLeastFor = \"10m\"");
     assert!(told[0].contains("not needed") && told[0].contains("`min_hold = "), "{told:?}");
 }
+
+#[test]
+fn a_value_that_does_not_exist_is_an_error_that_says_what_exists() {
+    for (argument, message) in [
+        ("on_error = undone", "`on_error` is `done` or `retry(3)`"),
+        ("on_error = retry", "`on_error` is `done` or `retry(3)`"),
+        ("on_error = repeat(3)", "`on_error` is `done` or `retry(3)`"),
+        ("on_error = retry()", "`on_error` is `done` or `retry(3)`"),
+        ("on_error = retry(0)", "`on_error` is `done` or `retry(3)`"),
+        ("on_error = retry(1, 2)", "`on_error` is `done` or `retry(3)`"),
+        ("on_error = retry(1.5)", "`on_error` is `done` or `retry(3)`"),
+        ("catch_up = all", "`catch_up` is `none`, `latest`, or `all("),
+        ("catch_up = some(max = 10, window = \"1h\")", "`catch_up` is `none`, `latest`, or `all("),
+        ("catch_up = all(max = 10)", "`all` has the most ticks that run"),
+        ("catch_up = all(window = \"1h\")", "`all` has the most ticks that run"),
+        ("catch_up = all(10, \"1h\")", "`all` has the most ticks that run"),
+        ("catch_up = all(max = 0, window = \"1h\")", "`max` is a number of ticks from 1 to 1000"),
+        ("catch_up = all(max = 1001, window = \"1h\")", "`max` is a number of ticks from 1 to 1000"),
+        ("catch_up = all(max = -1, window = \"1h\")", "`max` is a number of ticks from 1 to 1000"),
+        ("overlap = queue", "`overlap` is `skip`, `queue_one`"),
+        ("overlap = skip(1)", "`overlap` is `skip`, `queue_one`"),
+        ("on_crash = retry", "`on_crash` is `rerun`"),
+        ("on_crash = rerun(1)", "`on_crash` is `rerun`"),
+    ] {
+        let found = errors(&format!("name = \"a\", every = \"5m\", {argument}"));
+        let [error] = &*found else { panic!("{argument}: {found:?}") };
+        assert!(error.starts_with(message), "{argument}: {error}");
+    }
+    for argument in
+        ["catch_up = all(max = 1, window = \"1h\")", "catch_up = all(max = 1000, window = \"1h\")"]
+    {
+        assert_eq!(errors(&format!("name = \"a\", every = \"5m\", {argument}")), Vec::<String>::new());
+    }
+}
