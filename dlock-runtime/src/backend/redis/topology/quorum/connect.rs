@@ -30,10 +30,13 @@ pub(super) async fn connect_majority(
         } else {
             outcomes.next().await
         };
-        match next {
-            Some(Ok(Ok(()))) => connected += 1,
-            Some(Ok(Err(failure))) if failure.kind != FailureKind::Passing => return Err(failure),
-            Some(Ok(Err(failure))) => {
+        let Some(attempt) = next else { return Ok(()) };
+        // An attempt without an outcome has panicked.
+        let given_up = |_| Err(Failure::new(FailureKind::Passing, "the attempt to connect was given up"));
+        match attempt.unwrap_or_else(given_up) {
+            Ok(()) => connected += 1,
+            Err(failure) if failure.kind != FailureKind::Passing => return Err(failure),
+            Err(failure) => {
                 away += 1;
                 if servers - away < majority(servers) {
                     let text = format!(
@@ -44,7 +47,6 @@ pub(super) async fn connect_majority(
                     return Err(Failure { reason: text.into(), ..failure });
                 }
             }
-            Some(Err(_)) | None => return Ok(()),
         }
     }
 }
@@ -123,6 +125,17 @@ mod tests {
 
             assert_eq!((&*failure.reason, failure.kind), (text, FailureKind::Passing));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_without_an_outcome_count_as_failed() {
+        let (mut attempts, connected) = connecting(3);
+        end(&mut attempts, Ok(()));
+
+        drop(attempts);
+
+        let failure = connected.now_or_never().expect("it is known").expect_err("too few are left");
+        assert!(failure.reason.ends_with("the attempt to connect was given up"), "{}", failure.reason);
     }
 
     #[tokio::test(start_paused = true)]

@@ -97,7 +97,7 @@ impl Quorum {
                     sink.events.clone(),
                     Arc::new(replies),
                     process,
-                    settings,
+                    &of_server,
                 );
                 QuorumNode { node: Arc::new(node), cleanup: Arc::default() }
             };
@@ -322,6 +322,8 @@ const NO_CONNECTION: u64 = 0;
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
     use crate::backend::EventReceiver;
     use crate::backend::redis::node::test_node::acquire;
@@ -335,12 +337,16 @@ mod tests {
 
     /// A quorum of three servers that are not reachable.
     fn quorum() -> (Arc<Quorum>, EventReceiver) {
+        quorum_at([1, 2, 3], &Settings::default())
+    }
+
+    fn quorum_at(ports: [u16; 3], settings: &Settings) -> (Arc<Quorum>, EventReceiver) {
         let spec = |port| NodeSpec { host: "127.0.0.1".to_owned(), port, ..NodeSpec::default() };
         let events = EventReceiver::default();
         let sink = EngineSink { shared: Arc::default(), events: events.clone() };
         let process = TokenSource::of_process(1).process();
-        let servers = QuorumEndpoint([1, 2, 3].map(spec).to_vec());
-        (Quorum::new(servers, &Settings::default(), sink, process), events)
+        let servers = QuorumEndpoint(ports.map(spec).to_vec());
+        (Quorum::new(servers, settings, sink, process), events)
     }
 
     fn recorded(events: &EventReceiver) -> Arc<RecordedEvents> {
@@ -371,6 +377,30 @@ mod tests {
         assert!(!shared.has_more(), "it is answered by each server");
         assert_eq!(quorum.traffic(), LoadHint::DriverOnly);
         assert_eq!(quorum.clean_up(LIMIT), LIMIT);
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_for_the_first_connections_for_a_quarter_of_the_lease() {
+        let silent = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port is free"));
+        let ports = silent.each_ref().map(|server| server.local_addr().expect("it listens").port());
+        let mut settings = Settings { lazy: true, lease: Duration::from_millis(80), ..Settings::default() };
+        settings.rules.response_timeout = LIMIT * 2;
+        settings.connect_timeout = LIMIT * 2;
+        let (quorum, events) = quorum_at(ports, &settings);
+        let events = recorded(&events);
+
+        quorum.take(vec![acquire("k")]);
+        let refused = async {
+            while events.refused().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let ended = tokio::select! {
+            _ = quorum.run(None) => unreachable!("it runs forever"),
+            ended = tokio::time::timeout(LIMIT, refused) => ended,
+        };
+
+        assert_eq!(ended, Ok(()));
     }
 
     #[tokio::test]
