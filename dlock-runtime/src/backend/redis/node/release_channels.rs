@@ -14,6 +14,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -42,8 +43,6 @@ pub(crate) struct ReleaseChannels {
 struct ChannelState {
     /// The handles that subscribe, while there is a connection.
     sinks: Option<ChannelSinks>,
-    /// The number of connections so far: a subscription on one does not count for the next.
-    generation: u64,
     /// The channels by name.
     channels: HashMap<String, ReleaseChannel>,
 }
@@ -85,10 +84,24 @@ impl ChannelSinks {
 
 struct ReleaseChannel {
     key: Name,
-    /// Whether the subscription is confirmed.
-    is_subscribed: bool,
+    subscription: Subscription,
     /// Whether the channel was requested since the last sweep.
     was_requested: bool,
+}
+
+/// Whether a subscription is confirmed. A channel has another one for each connection, and after it
+/// was removed: a confirmation of an ended subscription must not count.
+#[derive(Clone, Default)]
+struct Subscription(Arc<AtomicBool>);
+
+impl Subscription {
+    fn confirm(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_confirmed(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 impl ReleaseChannels {
@@ -112,67 +125,57 @@ impl ReleaseChannels {
         state.sinks.is_none()
             || state.channels.get_mut(&name).is_some_and(|channel| {
                 channel.was_requested = true;
-                channel.is_subscribed
+                channel.subscription.is_confirmed()
             })
     }
 
     /// Subscribes to the channels of `keys`. Gives up after `timeout`.
     pub(crate) async fn subscribe_to(&self, keys: Vec<Name>, timeout: Duration) {
-        let (names, sinks, generation) = {
+        let (subscriptions, sinks) = {
             let mut state = lock(&self.state);
             let Some(sinks) = state.sinks.clone() else { return };
             if state.channels.is_empty() {
                 self.first.notify_one();
             }
-            let mut names = Vec::with_capacity(keys.len());
+            let mut subscriptions = Vec::with_capacity(keys.len());
             for key in keys {
                 let Some(name) = self.channel_name(&key) else { continue };
-                let channel = ReleaseChannel { key, is_subscribed: false, was_requested: true };
-                state.channels.entry(name.clone()).or_insert(channel).was_requested = true;
-                names.push(name);
+                subscriptions.push((name.clone(), state.request(name, key)));
             }
-            (names, sinks, state.generation)
+            (subscriptions, sinks)
         };
-        self.subscribe(sinks, generation, names, timeout).await;
+        Self::subscribe(sinks, subscriptions, timeout).await;
     }
 
     /// Subscribes to all channels over a new connection. Gives up after `timeout`.
     pub(crate) async fn open(&self, plain: PubSubSink, shard: Option<ShardSink>, timeout: Duration) {
         let sinks = ChannelSinks { plain, shard, publish: self.encoding.publish() };
-        let (names, generation) = {
+        let subscriptions = {
             let mut state = lock(&self.state);
             state.sinks = Some(sinks.clone());
-            state.generation += 1;
-            (state.channels.keys().cloned().collect(), state.generation)
+            state.renew_subscriptions()
         };
-        self.subscribe(sinks, generation, names, timeout).await;
+        Self::subscribe(sinks, subscriptions, timeout).await;
     }
 
     /// Forgets the connection.
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         state.sinks = None;
-        state.channels.values_mut().for_each(|channel| channel.is_subscribed = false);
+        state.renew_subscriptions();
     }
 
     async fn subscribe(
-        &self,
         mut sinks: ChannelSinks,
-        generation: u64,
-        names: Vec<String>,
+        subscriptions: Vec<(String, Subscription)>,
         timeout: Duration,
     ) {
+        let (names, subscriptions): (Vec<_>, Vec<_>) = subscriptions.into_iter().unzip();
         if names.is_empty() {
             return;
         }
-        let subscribed = tokio::time::timeout(timeout, sinks.subscribe(&names)).await;
-        let mut state = lock(&self.state);
-        if subscribed == Ok(true) && state.generation == generation && state.sinks.is_some() {
-            for name in &names {
-                if let Some(channel) = state.channels.get_mut(name) {
-                    channel.is_subscribed = true;
-                }
-            }
+        if tokio::time::timeout(timeout, sinks.subscribe(&names)).await == Ok(true) {
+            subscriptions.iter().for_each(Subscription::confirm);
         }
     }
 
@@ -215,6 +218,23 @@ impl ReleaseChannels {
 type Unsubscribed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl ChannelState {
+    /// Records that the channel of a key is requested. Returns its subscription.
+    fn request(&mut self, name: String, key: Name) -> Subscription {
+        let channel = ReleaseChannel { key, subscription: Subscription::default(), was_requested: true };
+        let channel = self.channels.entry(name).or_insert(channel);
+        channel.was_requested = true;
+        channel.subscription.clone()
+    }
+
+    /// Returns an unconfirmed subscription of each channel, by name.
+    fn renew_subscriptions(&mut self) -> Vec<(String, Subscription)> {
+        let renewed = self.channels.iter_mut().map(|(name, channel)| {
+            channel.subscription = Subscription::default();
+            (name.clone(), channel.subscription.clone())
+        });
+        renewed.collect()
+    }
+
     fn remove_unwanted(&mut self, is_wanted: impl Fn(&Name) -> bool) -> Vec<String> {
         let mut removed = Vec::new();
         self.channels.retain(|name, channel| {
@@ -248,10 +268,14 @@ mod tests {
     fn with_channels(keys: &[&str]) -> ReleaseChannels {
         let channels = ReleaseChannels::new(&PlainEncoding, Arc::new(CommandQueue::new("dlock")));
         for key in keys {
-            let channel = ReleaseChannel { key: (*key).into(), is_subscribed: true, was_requested: true };
-            lock(&channels.state).channels.insert(channels.channel_name(key).unwrap_or_default(), channel);
+            let name = channels.channel_name(key).unwrap_or_default();
+            lock(&channels.state).request(name, (*key).into()).confirm();
         }
         channels
+    }
+
+    fn are_subscribed(channels: &ReleaseChannels) -> bool {
+        lock(&channels.state).channels.values().all(|channel| channel.subscription.is_confirmed())
     }
 
     #[test]
@@ -278,7 +302,7 @@ mod tests {
 
         channels.close();
 
-        assert!(lock(&channels.state).channels.values().all(|channel| !channel.is_subscribed));
+        assert!(!are_subscribed(&channels));
     }
 
     const LONG: Duration = Duration::from_secs(20);
@@ -337,33 +361,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_subscription_counts_for_its_own_connection() {
+    async fn a_confirmation_counts_only_until_its_connection_ends_or_the_channel_is_removed() {
         let (test, _events) = with_channel_per_key(true).await;
         let channels = &test.node.release_channels;
-        channels.subscribe_to(vec!["k".into()], LONG).await;
-        let (sinks, generation) = {
-            let state = lock(&channels.state);
-            (state.sinks.clone().expect("it is connected"), state.generation)
-        };
-        let is_subscribed = || lock(&channels.state).channels.values().all(|of| of.is_subscribed);
-        assert!(is_subscribed());
-        let subscribe = async |sinks: &ChannelSinks, generation, name: &str| {
-            channels.subscribe(sinks.clone(), generation, vec![name.to_owned()], LONG).await;
-        };
+        let sinks = lock(&channels.state).sinks.clone().expect("it is connected");
+        let request = || vec![(NAME.to_owned(), lock(&channels.state).request(NAME.to_owned(), "k".into()))];
+        let subscribe = |to| ReleaseChannels::subscribe(sinks.clone(), to, LONG);
 
+        let of_old_connection = request();
         channels.close();
-        assert!(!is_subscribed() && channels.can_send(&waiter("k", EnqueueMode::Join)));
-        subscribe(&sinks, generation, NAME).await;
-        assert!(!is_subscribed(), "there is no connection");
+        subscribe(of_old_connection).await;
+        assert!(!are_subscribed(channels) && channels.can_send(&waiter("k", EnqueueMode::Join)));
+
         channels.open(sinks.plain.clone(), None, LONG).await;
-        assert!(is_subscribed(), "a new connection subscribes to all channels");
-        lock(&channels.state).channels.values_mut().for_each(|of| of.is_subscribed = false);
-        subscribe(&sinks, generation, NAME).await;
-        assert!(!is_subscribed(), "it was confirmed by the connection before");
-        subscribe(&sinks, generation + 1, "unknown").await;
-        assert!(!is_subscribed());
-        subscribe(&sinks, generation + 1, NAME).await;
-        assert!(is_subscribed());
+        assert!(are_subscribed(channels), "a new connection subscribes to all channels");
+
+        let of_removed_channel = request();
+        lock(&channels.state).channels.clear();
+        let of_channel = request();
+        subscribe(of_removed_channel).await;
+        assert!(!are_subscribed(channels));
+        subscribe(of_channel).await;
+        assert!(are_subscribed(channels));
     }
 
     #[tokio::test]
