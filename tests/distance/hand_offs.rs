@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, Lock, LockManager};
 use dlock_tests::dice::Dice;
-use dlock_tests::within;
+use dlock_tests::{Proxy, within};
 use futures_util::future::join_all;
 
 use super::{Far, LONG, millis};
 
 /// A contention workload.
-struct HandOffs {
+pub(super) struct HandOffs {
     round_trip: Duration,
     /// Options that are appended to the URL of each manager.
     options: &'static str,
@@ -42,16 +42,22 @@ fn holds_or(default: usize, round_trip: u64) -> HandOffs {
 }
 
 /// Like [`holds`], with 40 holds on 20 keys.
-fn few(round_trip: u64) -> HandOffs {
+pub(super) fn few(round_trip: u64) -> HandOffs {
     HandOffs { keys: 20, holds: 40, ..holds(round_trip) }
 }
 
 /// Runs the workload, and returns the errors.
 async fn take(what: &HandOffs) -> Vec<Error> {
     let far = Far::start_near();
-    let url = far.proxy.url_with(what.options);
-    let managers: Vec<_> = join_all((0..what.processes).map(|_| LockManager::connect(&url))).await;
-    far.proxy.round_trip(what.round_trip);
+    take_at(what, &far.proxy.url_with(what.options), &[&far.proxy]).await
+}
+
+/// Like [`take`], at the servers of a URL, each behind one of these proxies.
+async fn take_at(what: &HandOffs, url: &str, proxies: &[&Proxy]) -> Vec<Error> {
+    let managers: Vec<_> = join_all((0..what.processes).map(|_| LockManager::connect(url))).await;
+    for proxy in proxies {
+        proxy.round_trip(what.round_trip);
+    }
     let left = Arc::new(AtomicUsize::new(what.holds));
     let tasks = managers.iter().enumerate().flat_map(|(process, manager)| {
         let manager = manager.as_ref().expect("the server accepts connections");
@@ -80,14 +86,25 @@ async fn of_one(lock: Lock, left: Arc<AtomicUsize>, mut dice: Dice) -> Vec<Error
 
 /// Checks that no hold is lost, and returns the other errors.
 async fn take_without_loss(what: &HandOffs) -> Vec<Error> {
-    let errors = take(what).await;
+    without_losses(what, take(what).await)
+}
+
+fn without_losses(what: &HandOffs, errors: Vec<Error>) -> Vec<Error> {
     let (lost, failed): (Vec<_>, Vec<_>) = errors.into_iter().partition(Error::is_lost);
     assert!(lost.is_empty(), "{} of {} holds: {:?}", lost.len(), what.holds, lost.first());
     failed
 }
 
 async fn assert_none_is_lost(what: &HandOffs) {
-    let failed = take_without_loss(what).await;
+    assert_most_succeed(what, &take_without_loss(what).await);
+}
+
+/// Like [`assert_none_is_lost`], at the servers of a URL, each behind one of these proxies.
+pub(super) async fn assert_none_is_lost_at(what: &HandOffs, url: &str, proxies: &[&Proxy]) {
+    assert_most_succeed(what, &without_losses(what, take_at(what, url, proxies).await));
+}
+
+fn assert_most_succeed(what: &HandOffs, failed: &[Error]) {
     // On a busy machine, a round trip may exceed the response timeout, which fails its call. Most
     // calls succeed.
     assert!(failed.len() < what.holds / 4, "{} of {} holds: {:?}", failed.len(), what.holds, failed.first());

@@ -3,6 +3,7 @@
 //!
 //! See also: `round_trips`, which counts them.
 
+mod deployments;
 mod doctor;
 mod hand_offs;
 mod holds;
