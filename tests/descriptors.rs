@@ -1,15 +1,19 @@
-//! The number of file descriptors that a manager of a large cluster and `doctor` use.
+//! The file descriptors that managers and `doctor` use, and what else they change in their process.
 //!
 //! This is a separate program that runs one test at a time, so its counts contain no other
 //! descriptors.
 
 #![cfg(target_os = "linux")]
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use dlock_runtime::{Error, LockManager};
-use dlock_tests::{Answer, HostileServer, Request, within};
+use dlock_tests::resp::Client;
+use dlock_tests::{Answer, Authority, HostileServer, RedisServer, Request, within};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::Mutex;
 
 /// Connections per master: commands, messages, and `tracking`. Both ends are in this process.
 const OF_A_MASTER: usize = 3 * 2;
@@ -21,6 +25,11 @@ const OTHERS: usize = 32;
 const EXAMINED: usize = 256;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// Locked by each test: descriptors, limits, and signals belong to the whole process.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("this is Linux").count()
@@ -217,11 +226,111 @@ async fn doctor_examines_a_bounded_number_of_servers() {
     }
 }
 
-/// The parts run in sequence, as descriptors belong to the whole process.
 #[tokio::test]
 async fn a_cluster_of_many_masters_does_not_exhaust_descriptors() {
+    let _alone = ALONE.lock().await;
     masters_are_connected_to_when_their_keys_are_used().await;
     more_masters_than_a_cluster_may_have_are_refused().await;
     slots_in_ranges_of_their_own_are_served_up_to_the_bound().await;
     doctor_examines_a_bounded_number_of_servers().await;
+}
+
+/// Returns the masks of signals, the limits, and the environment of this process, and its folder.
+fn process_state() -> Vec<String> {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/self/{file}")).expect("this is Linux");
+    let (status, limits) = (read("status"), read("limits"));
+    let masks =
+        status.lines().filter(|line| ["SigBlk", "SigIgn", "SigCgt"].contains(&&line[..6.min(line.len())]));
+    let state = masks.chain(limits.lines()).map(str::to_owned);
+    let variables = std::env::vars().map(|(name, value)| format!("{name}={value}"));
+    let folder = std::env::current_dir().expect("there is a current folder");
+    state.chain(variables).chain([folder.display().to_string()]).collect()
+}
+
+/// Returns the numbers of the open descriptors that a program inherits which this process starts.
+fn inheritable() -> BTreeSet<String> {
+    let open = std::fs::read_dir("/proc/self/fdinfo").expect("this is Linux");
+    let is_inheritable = |path: &std::path::PathBuf| {
+        let info = std::fs::read_to_string(path).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        flags.is_some_and(|flags| {
+            let flags = u32::from_str_radix(flags.trim(), 8).expect("an octal number");
+            flags & O_CLOEXEC == 0
+        })
+    };
+    let paths = open.filter_map(|entry| Some(entry.ok()?.path())).filter(is_inheritable);
+    paths.map(|path| path.display().to_string()).collect()
+}
+
+/// The flag of a descriptor that no other program inherits.
+const O_CLOEXEC: u32 = 0o2_000_000;
+
+/// Returns the number of threads of managers.
+fn threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("this is Linux").flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("dlock")).count()
+}
+
+#[tokio::test]
+async fn a_manager_leaves_its_process_as_it_was() {
+    let _alone = ALONE.lock().await;
+    let server = RedisServer::start();
+    let authority = Authority::of_servers();
+    let over_tls = authority.as_ref().map(|authority| {
+        let server = RedisServer::builder().tls(authority.sign("127.0.0.1"), authority).start();
+        let builder = LockManager::builder(&server.tls_url()).tls_ca(authority.pem());
+        (server, builder)
+    });
+    let (before, inherited) = (process_state(), inheritable());
+
+    let plain = LockManager::connect(&server.url()).await.expect("it is open");
+    let mut managers = vec![plain, LockManager::connect("memory://").await.expect("it has timers")];
+    if let Some((_server, builder)) = &over_tls {
+        managers.push(builder.clone().connect().await.expect("its authority is trusted"));
+    }
+    for manager in &managers {
+        // Long enough for renewals, and for a connection for tracking.
+        let lock = manager.lock("order:7").lease(RESPONSE_TIMEOUT);
+        let held = lock.run(async |_| tokio::time::sleep(RESPONSE_TIMEOUT * 2).await);
+        within(LONG, "the body", held).await.expect("it is renewed");
+    }
+    dlock_runtime::doctor(&server.url()).await.expect("the URL can be used");
+
+    assert!(threads() > 0 && !inherited.is_empty(), "standard input and output are inherited");
+    assert_eq!(inheritable(), inherited, "descriptors that another program inherits");
+    assert_eq!(process_state(), before);
+    drop(managers);
+    let ended = async {
+        while threads() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(LONG, "the end of the threads", ended).await;
+    assert_eq!(process_state(), before);
+}
+
+#[tokio::test]
+async fn exhausted_descriptors_are_the_reason() {
+    const REASON: &str = "Too many open files";
+    let _alone = ALONE.lock().await;
+    let server = RedisServer::start();
+    let manager = LockManager::connect(&server.url()).await.expect("it is open");
+    let mut admin = Client::connect(server.port(), LONG).expect("the server listens");
+    let limit = getrlimit(Resource::Nofile);
+
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..limit }).expect("a limit can be lowered");
+    let connected = LockManager::connect(&server.url()).await.map(drop);
+    let examined = dlock_runtime::doctor(&server.url()).await.map(drop);
+    admin.call(&["CLIENT", "KILL", "SKIPME", "yes"]).expect("it replies");
+    let once = manager.lock("order:7").acquire().await.map(drop);
+    let waited = manager.lock("order:7").wait(RESPONSE_TIMEOUT * 2).acquire().await.map(drop);
+    setrlimit(Resource::Nofile, limit).expect("a limit can be raised again");
+    let again = manager.lock("order:7").wait(LONG).acquire().await;
+
+    for outcome in [connected, examined, once, waited] {
+        let Err(Error::Unavailable { reason, .. }) = &outcome else { panic!("{outcome:?}") };
+        assert!(reason.contains(REASON), "{reason}");
+    }
+    assert!(again.is_ok(), "{again:?}");
 }
