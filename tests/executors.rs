@@ -246,8 +246,8 @@ fn jobs_run_on_a_runtime_without_timers() {
 #[test]
 fn memory_on_a_runtime_without_timers_is_refused_at_connect() {
     test(|| {
-        for io in [false, true] {
-            let refused = runtime(false, io).block_on(LockManager::connect("memory://"));
+        for (io, url) in [(false, "memory://"), (true, "memory://"), (false, "memory://?connect=lazy")] {
+            let refused = runtime(false, io).block_on(LockManager::connect(url));
             let Err(Error::Config { part, problem, .. }) = refused else { panic!("{refused:?}") };
             assert_eq!(&*part, "runtime");
             assert!(problem.contains("enable_time()"), "{problem}");

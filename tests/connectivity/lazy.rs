@@ -80,6 +80,25 @@ async fn a_lazy_manager_of_an_invalid_url_is_refused() {
 }
 
 #[tokio::test]
+async fn what_can_be_checked_without_a_server_is_at_a_lazy_start() {
+    for (url, part, words) in [
+        ("rediss://h?tls_ca=/no/such/file", "tls_ca", "cannot be read"),
+        ("rediss://h?tls_cert=/no/such/file&tls_key=/no", "tls_cert", "cannot be read"),
+        ("rediss://h?tls_name=no%20name", "tls_name", "neither a host name nor an address"),
+        ("redis://h?tls_ca=/no/such/file", "tls", "`rediss://`"),
+        ("redis+quorum://a,b", "host", "three"),
+        ("redis+quorum://a,b,c?replica_acks=1", "replica_acks", "quorum"),
+        ("redis+cluster://h/3", "database", "only database 0"),
+        ("redis://h?layout=redisson&namespace=a%7Bb", "namespace", "braces"),
+        ("memory://?replica_acks=1", "replica_acks", "memory"),
+    ] {
+        let refused = LockManager::builder(url).connect_lazy().await;
+
+        assert_config(refused, part, &[words]);
+    }
+}
+
+#[tokio::test]
 async fn a_lazy_manager_shuts_down_without_its_server() {
     let mut server = RedisServer::start();
     server.kill();
