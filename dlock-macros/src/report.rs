@@ -59,3 +59,63 @@ pub(crate) fn list<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String 
     let quoted: Vec<String> = names.into_iter().map(|name| format!("`{}`", name.as_ref())).collect();
     quoted.join(", ")
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proc_macro2::{TokenStream, TokenTree};
+    use syn::LitStr;
+
+    use super::*;
+
+    /// Returns the messages of the errors in an expansion.
+    pub(crate) fn messages(expanded: TokenStream) -> Vec<String> {
+        let tokens: Vec<TokenTree> = expanded.into_iter().collect();
+        let errors = tokens.windows(3).filter_map(|tokens| match tokens {
+            [TokenTree::Ident(name), _, TokenTree::Group(text)] if name == "compile_error" => {
+                Some(syn::parse2::<LitStr>(text.stream()).expect("a message").value())
+            }
+            _ => None,
+        });
+        errors.collect()
+    }
+
+    /// Asserts that `input` has one message for each of `starts`, which begins with it.
+    #[track_caller]
+    pub(crate) fn assert_messages(input: &str, found: &[String], starts: &[&str]) {
+        let fits = found.len() == starts.len()
+            && found.iter().zip(starts).all(|(found, start)| found.starts_with(start));
+        assert!(fits, "`{input}` gives {found:?} instead of {starts:?}");
+    }
+
+    /// Returns an expansion without white space.
+    pub(crate) fn dense(expanded: &TokenStream) -> String {
+        expanded.to_string().split_whitespace().collect()
+    }
+
+    #[test]
+    fn a_missing_value_without_an_error_is_reported() {
+        let error = Report::default().finish(None::<u8>).expect_err("nothing was parsed");
+
+        assert!(error.to_string().starts_with("internal error of the attribute"), "{error}");
+    }
+
+    #[test]
+    fn an_error_beside_a_value_is_returned() {
+        let mut report = Report::default();
+
+        assert_eq!(report.check(Ok(7)), Some(7));
+        assert_eq!(report.check(Err::<u8, _>(syn::Error::new(proc_macro2::Span::call_site(), "a"))), None);
+
+        let error = report.finish(Some(7)).expect_err("an error was reported");
+        assert_eq!(error.to_string(), "a");
+    }
+
+    #[test]
+    fn code_in_a_message_is_written_without_spaces() {
+        for text in ["Result<Vec<u8>, Error>", "f(&a, b)", "a::B", "println!(\"a\")"] {
+            let code: TokenStream = text.parse().expect("tokens");
+
+            assert_eq!(written(&code), text);
+        }
+    }
+}

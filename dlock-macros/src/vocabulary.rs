@@ -217,6 +217,36 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn every_hint_and_alias_is_given_for_its_names() {
+        let names = &distributed_lock::VOCABULARY;
+        for (wishes, _, hint) in super::HINTS {
+            for wish in wishes.split(' ') {
+                assert_eq!(names.unknown(wish), format!("there is no parameter `{wish}`: {hint}"));
+            }
+        }
+        for names in ALL {
+            for (ours, foreign) in names.aliases.iter().filter(|(ours, _)| names.has_parameter(ours)) {
+                for foreign in foreign.split(' ') {
+                    let told = names.unknown(foreign);
+                    assert_eq!(told, format!("there is no parameter `{foreign}`: dlock calls it `{ours}`"));
+                }
+            }
+            for (absent, instead) in names.absent {
+                assert_eq!(names.unknown(absent), format!("there is no parameter `{absent}`: {instead}"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_hint_of_a_parameter_needs_the_parameter() {
+        let record = &idempotent::VOCABULARY;
+
+        assert!(record.unknown("fencing").starts_with("there is no parameter `fencing`; the parameters are"));
+        assert!(record.unknown("url").contains(": the servers are in the URL of"));
+        assert!(record.unknown("boxed").contains(": the future is `Send` if"));
+    }
+
+    #[test]
     fn every_hint_has_plain_names_that_nothing_else_has() {
         // An alias of another attribute may precede a hint, since it is more specific.
         let words = &distributed_lock::VOCABULARY;

@@ -278,6 +278,45 @@ mod tests {
     }
 
     #[test]
+    fn a_duration_is_at_most_100_years() {
+        let longest = Duration::from_secs(3_153_600_000);
+
+        for text in ["3153600000000ms", "3153600000s", "876000h"] {
+            assert_eq!(read(text), Ok(longest), "{text}");
+        }
+        for text in ["3153600000001ms", "3153600001s", "876001h", "18446744073709551615h"] {
+            assert!(read(text).is_err_and(|told| told.contains("is longer than 100 years")), "{text}");
+        }
+        assert_eq!(read("1ms"), Ok(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_form_without_a_meaning_gets_the_example() {
+        for text in
+            ["0.0001s", "0min", "1m30", "1m30x", "1m2m3", "1.5", "99999999999999999999 min", "1.5x", "2 ds"]
+        {
+            let told = read(text).expect_err("it is not a duration");
+
+            let start = format!("`{text}` has an unknown unit of time: write `lease = \"30s\"`");
+            assert!(told.starts_with(&start), "{told}");
+        }
+    }
+
+    #[test]
+    fn every_spelling_of_a_unit_is_understood() {
+        for (spellings, millis) in SPELLINGS {
+            for spelling in spellings {
+                for unit in
+                    [(*spelling).to_owned(), format!(" {}", spelling.to_uppercase()), format!("_{spelling}")]
+                {
+                    assert_eq!(super::millis("3", &unit), Some(3 * millis), "{unit}");
+                }
+                assert_eq!(super::millis("1", &format!(".5 {spelling}")), Some(3 * millis / 2), "{spelling}");
+            }
+        }
+    }
+
+    #[test]
     fn a_duration_is_written_in_its_largest_unit() {
         assert_eq!(written(Duration::from_millis(1_500)), "1500ms");
         assert_eq!(written(Duration::from_secs(7_200)), "2h");

@@ -32,4 +32,16 @@ mod tests {
         assert_eq!(nearest("userid", ["cart", "user_id"]), Some("user_id"));
         assert_eq!(nearest("banana", parameters), None);
     }
+
+    #[test]
+    fn a_third_of_the_letters_may_differ() {
+        for (name, is_near) in
+            [("abcdefxxx", true), ("abcdexxxx", false), ("ABC_DEF_xxx", true), ("abcdefghi", true)]
+        {
+            assert_eq!(nearest(name, ["abcdefghi"]), is_near.then_some("abcdefghi"), "{name}");
+        }
+        assert_eq!(nearest("ab", ["ac", "ab"]), Some("ab"));
+        assert_eq!(nearest("xy", ["ab"]), None);
+        assert_eq!(nearest("xb", ["ab"]), Some("ab"), "one letter may differ in a short name");
+    }
 }

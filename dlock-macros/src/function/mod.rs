@@ -7,6 +7,8 @@ pub(crate) mod body;
 mod boxed;
 pub(crate) mod output;
 pub(crate) mod pattern;
+#[cfg(test)]
+mod tests;
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};

@@ -9,6 +9,8 @@
 
 mod checks;
 mod template;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 

@@ -255,6 +255,74 @@ mod tests {
     }
 
     #[test]
+    fn a_mistake_has_its_position_and_its_message() {
+        for (template, at, start) in [
+            ("a:<id", 2..5, "the `<` before `id` is never closed: write `<id>` for an argument"),
+            ("a:<_id.x:b", 2..8, "the `<` before `_id.x` is never closed: write `<_id.x>` for"),
+            ("ä:<", 3..4, "the `<` before `` is never closed: write `<name>` for an argument"),
+            ("a:<id<b>", 2..5, "the `<` before `id` is never closed"),
+            ("a:id>", 4..5, "`>` closes nothing"),
+            ("ä b", 2..3, "white space and control characters"),
+            ("a\u{3000}b c", 1..4, "white space and control characters"),
+            ("a\u{1}b", 1..2, "white space and control characters"),
+            ("a##b", 1..3, "`##` is reserved"),
+            ("<a>##", 3..5, "`##` is reserved"),
+            ("a:<>", 2..4, "a placeholder needs a name"),
+            ("a:< >", 2..5, "a placeholder needs a name"),
+            ("a:<|raw>", 2..8, "a placeholder needs a name"),
+            ("a:<12>b", 2..6, "`<12>` is a number"),
+            ("a:<1a>", 2..6, "`<1a>` is not a placeholder"),
+            ("a:< 1a >", 2..8, "`< 1a >` is not a placeholder"),
+            ("a:<a-b>", 2..7, "`<a-b>` is not a placeholder"),
+            ("a:<a/**/>", 2..9, "`<a/**/>` is not a placeholder"),
+            ("a:<a b>", 2..7, "`<a b>` is not a placeholder"),
+            ("a:<a | b c>", 2..11, "`<a | b c>` is not a placeholder"),
+            ("a:< a>", 2..6, "`< a>` has white space in it: write `<a>`"),
+            ("a:<a.b() >", 2..10, "`<a.b() >` has white space in it: write `<a.b()>`"),
+            ("a:<k::A >", 2..9, "`<k::A >` has white space in it: write `<k::A>`"),
+            ("a:<a | raw>", 2..11, "`<a | raw>` has white space in it: write `<a|raw>`"),
+            ("a:<a.b()()>", 2..11, "`<a.b()()>` is not a placeholder"),
+            ("a:<a.>", 2..6, "`<a.>` is not a placeholder"),
+            ("a:<a.1b>", 2..8, "`<a.1b>` is not a placeholder"),
+            ("a:<a.b-c()>", 2..11, "`<a.b-c()>` is not a placeholder"),
+            ("a:<a.99999999999>", 2..17, "`<a.99999999999>` is not a placeholder"),
+            ("a:<a::>", 2..7, "`<a::>` is not a placeholder"),
+            ("a:<a|md5>", 2..9, "`|md5` in `<a|md5>` is not a modifier: write `<a|hash>`"),
+            ("a:<a|>", 2..6, "`|` in `<a|>` is not a modifier"),
+            ("a:<a|raw|opt>", 2..13, "`<a|raw|opt>` has several modifiers"),
+        ] {
+            let (_, problems) = parse(template);
+
+            let [problem] = &*problems else { panic!("{template}: {problems:?}") };
+            assert!(problem.message.starts_with(start), "{template}: {problem:?}");
+            assert_eq!(problem.at, at, "{template}");
+        }
+    }
+
+    #[test]
+    fn a_valid_placeholder_has_its_root_and_position() {
+        for (template, root, at) in [
+            ("<a>", "a", 0..3),
+            ("ä<_a>", "_a", 2..6),
+            ("<<<_>", "_", 2..5),
+            (">><k::r#type>b", "k::r#type", 2..13),
+            ("a#<größe|opt>", "größe", 2..15),
+        ] {
+            let (pieces, problems) = parse(template);
+
+            assert_eq!(problems, [], "{template}");
+            let found: Vec<_> = pieces
+                .iter()
+                .filter_map(|piece| match piece {
+                    Piece::Placeholder(placeholder) => Some((&*placeholder.root, placeholder.at.clone())),
+                    Piece::Text(_) => None,
+                })
+                .collect();
+            assert_eq!(found, [(root, at)], "{template}");
+        }
+    }
+
+    #[test]
     fn single_number_signs_are_text() {
         assert_eq!(parse("order#<id>#<line>#").1, []);
     }

@@ -3,6 +3,7 @@
 use quote::quote;
 
 use super::expand as scheduled;
+use crate::report::tests::{assert_messages, dense, messages};
 
 #[test]
 fn a_job_with_most_parameters_expands_to_this() {
@@ -135,5 +136,274 @@ fn a_value_that_does_not_exist_is_an_error_that_says_what_exists() {
         ["catch_up = all(max = 1, window = \"1h\")", "catch_up = all(max = 1000, window = \"1h\")"]
     {
         assert_eq!(errors(&format!("name = \"a\", every = \"5m\", {argument}")), Vec::<String>::new());
+    }
+}
+
+/// Expands the attribute above a function with these arguments.
+fn expand_above(attribute: &str, arguments: &str, output: &str) -> proc_macro2::TokenStream {
+    let item = format!("async fn f({arguments}) -> {output} {{ Ok(None) }}");
+    scheduled(attribute.parse().expect("tokens"), item.parse().expect("tokens"))
+}
+
+#[test]
+fn a_wrong_parameter_gets_its_message() {
+    let no_placeholders = "`name` has no placeholders";
+    let slot_only =
+        |name: &str| format!("`{name}` is for the ticks of a runner, and a `slot` is chosen by the caller");
+    let no_name = "no name is given: write `name = \"nightly-report\"`";
+    let never = "the job is never due";
+    let (every, slot) = ("name = \"a\", every = \"5m\"", "name = \"a\", slot = at");
+    for (start, parameters, messages_start) in [
+        ("", "every = \"5m\"", vec![no_name.to_owned()]),
+        (
+            "",
+            "id = \"a\", every = \"5m\"",
+            vec!["there is no parameter `id`: dlock calls it `name`".to_owned()],
+        ),
+        (
+            "",
+            "nam = \"a\", every = \"5m\"",
+            vec!["there is no parameter `nam`: did you mean `name`".to_owned()],
+        ),
+        ("", "name = 3, every = \"5m\"", vec!["`name` is a string".to_owned()]),
+        ("", "name = \"\", every = \"5m\"", vec!["`name` is empty".to_owned()]),
+        ("", "name = \"a##b\", every = \"5m\"", vec!["`name` cannot contain `##`".to_owned()]),
+        ("", "name = \"a<b\", every = \"5m\"", vec![no_placeholders.to_owned()]),
+        ("", "name = \"a>b\", every = \"5m\"", vec![no_placeholders.to_owned()]),
+        ("", "name = \"a{b\", every = \"5m\"", vec![no_placeholders.to_owned()]),
+        ("", "name = \"a}b\", every = \"5m\"", vec![no_placeholders.to_owned()]),
+        ("", "name = \"a\\u{1}b\", every = \"5m\"", vec![no_placeholders.to_owned()]),
+        ("", "name = \"a\"", vec![never.to_owned()]),
+        (
+            "",
+            "colour = 3",
+            vec!["there is no parameter `colour`".to_owned(), no_name.to_owned(), never.to_owned()],
+        ),
+        ("", "name = \"a\", evry = \"5m\"", vec!["there is no parameter `evry`".to_owned()]),
+        ("", "name = \"a\", interval = \"5m\"", vec!["there is no parameter `interval`".to_owned()]),
+        ("", "name = \"a\", crontab = \"0 2 * * *\"", vec!["there is no parameter `crontab`".to_owned()]),
+        (
+            "",
+            "name = \"a\", zone = \"UTC\"",
+            vec!["there is no parameter `zone`: dlock calls it `tz`".to_owned()],
+        ),
+        ("", "name = \"a\", fire_at = at", vec!["there is no parameter `fire_at`".to_owned()]),
+        (
+            "",
+            "name = \"a\", overlp = skip",
+            vec!["there is no parameter `overlp`".to_owned(), never.to_owned()],
+        ),
+        (
+            "",
+            "name = \"a\", cron = 3",
+            vec!["`cron` is a string that the compiler checks: write `cron = \"0 2 * * *\"`".to_owned()],
+        ),
+        ("", "name = \"a\", cron = \"0 2 * *\"", vec!["`cron`: `0 2 * *` has 4 fields".to_owned()]),
+        ("", "name = \"a\", cron = \"0 2 *\", tz = \"UTC\"", vec!["`cron`: `0 2 *` has 3 fields".to_owned()]),
+        (
+            "",
+            "name = \"a\", cron = \"0 2 * * *\", tz = 3",
+            vec!["`tz` is a string that the compiler checks".to_owned()],
+        ),
+        ("", "name = \"a\", cron = \"0 2 * * *\", tz = \"X\"", vec!["`tz`: `X` is not a zone".to_owned()]),
+        ("", "name = \"a\", tz = \"X\"", vec!["`tz`: `X` is not a zone".to_owned()]),
+        ("", "name = \"a\", tz = \"UTC\"", vec!["`tz` is the zone of a `cron` expression".to_owned()]),
+        (
+            "",
+            "name = \"a\", every = \"999ms\"",
+            vec!["`every`: 999ms is not between 1 s and 366 days: write `every = \"5m\"`".to_owned()],
+        ),
+        ("", "name = \"a\", every = 5", vec!["`5` has no unit: write `every = \"5s\"`".to_owned()]),
+        ("", "name = \"a\", slot = 5", vec!["`slot` is the `SystemTime` for which a call runs".to_owned()]),
+        (every, "slot = at", vec!["a job has one of `cron`, `every`, and `slot`".to_owned()]),
+        (every, "cron = \"0 2 * * *\"", vec!["a job has one of `cron`, `every`, and `slot`".to_owned()]),
+        (slot, "cron = \"0 2 * * *\"", vec!["a job has one of `cron`, `every`, and `slot`".to_owned()]),
+        (every, "tz = \"UTC\"", vec!["`tz` is the zone of a `cron` expression".to_owned()]),
+        (slot, "tz = \"UTC\"", vec!["`tz` is the zone of a `cron` expression".to_owned()]),
+        (slot, "catch_up = latest", vec![slot_only("catch_up")]),
+        (slot, "catch_up = all(max = 1, window = \"1s\")", vec![slot_only("catch_up")]),
+        (slot, "spread = \"1s\"", vec![slot_only("spread")]),
+        (every, "lease = \"99ms\"", vec!["`lease` is at least 100 ms".to_owned()]),
+        (every, "max_hold = \"99ms\"", vec!["`max_hold` is at least 100 ms".to_owned()]),
+        (every, "min_hold = \"8761h\"", vec!["`min_hold` is at most 365 days".to_owned()]),
+        (every, "spread = \"8761h\"", vec!["`spread` is at most 365 days".to_owned()]),
+        (
+            every,
+            "catch_up = all(max = 1, window = \"8761h\")",
+            vec!["`window` is at most 365 days".to_owned()],
+        ),
+        (
+            every,
+            "catch_up = all(max = 1, limit = \"1h\")",
+            vec!["`all` has the most ticks that run".to_owned()],
+        ),
+        (
+            every,
+            "catch_up = all(a::max = 1, window = \"1h\")",
+            vec!["`all` has the most ticks that run".to_owned()],
+        ),
+        (
+            every,
+            "lease = \"10001ms\", max_hold = \"10s\"",
+            vec![
+                "`lease` is longer than `max_hold`, which ends the run first: write `lease = \"10s\"`"
+                    .to_owned(),
+            ],
+        ),
+        (
+            every,
+            "catch_up = all(max = 1, window = \"299999ms\")",
+            vec![
+                "`window` is shorter than the period, so no missed tick is in it: write `window = \"5m\"`"
+                    .to_owned(),
+            ],
+        ),
+        (
+            every,
+            "spread = \"150001ms\"",
+            vec!["`spread` is longer than half of the period: write `spread = \"150s\"`".to_owned()],
+        ),
+        (every, "min_hold = \"290001ms\"", vec!["`min_hold` reaches the next tick".to_owned()]),
+        (
+            every,
+            "tick = at",
+            vec![
+                "`tick = at` would hide the argument `at`: choose another name, such as `tick = slot`"
+                    .to_owned(),
+            ],
+        ),
+        (
+            every,
+            "guard = at",
+            vec![
+                "`guard = at` would hide the argument `at`: choose another name, such as `guard = run`"
+                    .to_owned(),
+            ],
+        ),
+        (every, "tick = a, guard = a", vec!["`tick` and `guard` are both `a`".to_owned()]),
+        (every, "tick = 3", vec!["`tick` is the name by which the body uses its tick".to_owned()]),
+        (
+            every,
+            "guard = 3",
+            vec!["`guard` is the name by which the body uses the lease of its run".to_owned()],
+        ),
+        (every, "manager = \"a\"", vec!["`manager` is an expression".to_owned()]),
+        (every, "crate = a", vec!["`crate` is an absolute path".to_owned()]),
+        (
+            every,
+            "timeout = \"1s\"",
+            vec!["`timeout` is ambiguous: `max_hold` is how long the body may run".to_owned()],
+        ),
+        (every, "key = \"a\"", vec!["there is no parameter `key`: the `name` identifies the job".to_owned()]),
+    ] {
+        let attribute =
+            if start.is_empty() { parameters.to_owned() } else { format!("{start}, {parameters}") };
+
+        let found = messages(expand_above(&attribute, "at: SystemTime", "R"));
+
+        assert_messages(&attribute, &found, &messages_start.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_function_that_a_job_does_not_fit_is_refused() {
+    let none = "a call that does not run its tick returns `Ok(None)`";
+    for (attribute, arguments, output, starts) in [
+        ("every = \"5m\"", "", "!", &[none][..]),
+        ("every = \"5m\"", "", "impl Send", &[none]),
+        (
+            "slot = now()",
+            "",
+            "R",
+            &["`slot` is a time that the caller chooses, and the function has no arguments"],
+        ),
+        ("slot = self.at", "&self", "R", &[]),
+        ("slot = at", "at: SystemTime", "R", &[]),
+        ("every = \"5m\"", "", "R", &[]),
+    ] {
+        let found = messages(expand_above(&format!("name = \"a\", {attribute}"), arguments, output));
+
+        assert_messages(&format!("{attribute} ({arguments}) -> {output}"), &found, starts);
+    }
+    let main = |attribute| {
+        messages(scheduled(
+            attribute,
+            quote!(
+                async fn main() -> R {}
+            ),
+        ))
+    };
+    let found = main(quote!(name = "a", every = "5m"));
+    assert_messages("main", &found, &["`main` installs the lock manager, so it cannot be scheduled itself"]);
+    assert_messages("main", &main(quote!(name = "a", every = "5m", manager = m)), &[]);
+}
+
+#[test]
+fn a_valid_value_reaches_its_schedule() {
+    let time = |seconds: u64| format!("::core::time::Duration::new({seconds}u64,0u32)");
+    let private = "::dlock_runtime::__private::scheduled::";
+    let schedule = |rest: &str| format!("LazyLock::new(||{private}every({}){rest});", time(300));
+    let any = |rest: &str| format!("LazyLock::new(||{private}any_slot(){rest});");
+    let window = |seconds: u64| format!(".catch_up({private}CatchUp::all(1u32,{}))", time(seconds));
+    let (every, slot) = ("name = \"a\", every = \"5m\"", "name = \"a\", slot = at");
+    for (start, parameters, part) in [
+        (every, "overlap = skip", schedule("")),
+        (every, "overlap = queue_one", schedule(&format!(".overlap({private}Overlap::QueueOne)"))),
+        (
+            every,
+            "overlap = cancel_previous",
+            schedule(&format!(".overlap({private}Overlap::CancelPrevious)")),
+        ),
+        (every, "catch_up = none", schedule("")),
+        (every, "catch_up = latest", schedule(&format!(".catch_up({private}CatchUp::Latest)"))),
+        (every, "catch_up = all(max = 1, window = \"5m\")", schedule(&window(300))),
+        (every, "catch_up = all(window = \"8760h\", max = 1)", schedule(&window(31_536_000))),
+        (every, "spread = \"150s\"", schedule(&format!(".spread({})", time(150)))),
+        (every, "spread = SPREAD", schedule(".spread(SPREAD)")),
+        (every, "on_error = done", schedule("")),
+        (every, "on_error = retry(1)", schedule(&format!(".on_error({private}FailedRun::Retry(1u32))"))),
+        (every, "on_crash = rerun", schedule("")),
+        (every, "on_crash = skip", schedule(&format!(".on_crash({private}CrashedRun::Skip)"))),
+        (
+            every,
+            "lease = \"10s\", max_hold = \"10s\"",
+            schedule(&format!(".lease({}).max_hold({})", time(10), time(10))),
+        ),
+        (every, "min_hold = \"290s\"", schedule(&format!(".min_hold({})", time(290)))),
+        (slot, "min_hold = \"1h\"", any(&format!(".min_hold({})", time(3600)))),
+        (slot, "catch_up = none", any("")),
+        (slot, "lease = \"1s\"", format!("{private}JobSite::new(\"a\").slot(at)}};")),
+        (every, "manager = m", format!("{private}JobSite::under(&m,\"a\")}};")),
+        (every, "crate = ::locks", "::locks::__private::scheduled::run(".to_owned()),
+        (every, "tick = t", format!("move|__dlock_tick:{private}Tick,_:{private}RunLease|")),
+        (every, "tick = t", "lett=__dlock_tick;'__dlock_body".to_owned()),
+        (every, "guard = g", format!("move|_:{private}Tick,__dlock_lease:{private}RunLease|")),
+        (every, "guard = g", "letg=__dlock_lease;'__dlock_body".to_owned()),
+        ("name = \"a\"", "every = EVERY", format!("LazyLock::new(||{private}every(EVERY));")),
+        ("name = \"a\"", "every = \"1s\"", format!("LazyLock::new(||{private}every({}));", time(1))),
+        ("name = \"a\"", "cron = \"0 2 * * *\"", format!("LazyLock::new(||{private}cron(\"02***\"));")),
+        (
+            "name = \"a\"",
+            "cron = \"0 2 * * *\", tz = \"UTC\"",
+            format!("{private}cron(\"02***\").tz(\"UTC\"));"),
+        ),
+    ] {
+        let expanded = dense(&expand_above(&format!("{start}, {parameters}"), "at: SystemTime", "R"));
+
+        assert!(expanded.contains(&part), "`{parameters}` gives {expanded} without {part}");
+    }
+}
+
+#[test]
+fn a_pattern_is_bound_for_a_slot_or_a_manager() {
+    let bindings = "let(a,b)=&__dlock_arg0;let_=&a;let_=&b;";
+    for (parameters, is_bound) in
+        [("slot = a", true), ("every = \"5m\", manager = a", true), ("every = \"5m\"", false)]
+    {
+        let attribute = format!("name = \"a\", {parameters}");
+
+        let expanded = dense(&expand_above(&attribute, "(a, b): (SystemTime, u8)", "R"));
+
+        assert_eq!(expanded.contains(bindings), is_bound, "{parameters}: {expanded}");
     }
 }
