@@ -480,6 +480,62 @@ fn a_return_type_that_cannot_report_an_error_is_refused() {
 }
 
 #[test]
+fn a_fallback_is_called_with_the_arguments_before_they_move() {
+    let private = "::dlock_runtime::__private::";
+    let called = "Self::other(self,__dlock_arg0,#[cfg(x)]id).await";
+    let skipped = format!(
+        "Err(__dlock_error)=>{{let__dlock_result=::core::result::Result::Err(__dlock_error);let__dlock_result={private}skip_unavailable::<R>("
+    );
+    for (parameters, output, parts) in [
+        ("", "R", vec![called, "finish_started::<R>(__dlock_result)", "carry_lock_error(__dlock_error)"]),
+        (
+            ", on_lost = finish",
+            "R",
+            vec![called, "Call::run_to_end(&__dlock_call,__dlock_body).await}", "carry_lock_error("],
+        ),
+        (", on_unavailable = skip", "R", vec![called, &skipped]),
+        (
+            ", on_lost = finish",
+            "impl Send",
+            vec![called, "Err(__dlock_error)=>{::dlock_runtime::__private::Call::swallow("],
+        ),
+    ] {
+        let attribute = format!("key = \"a\", on_contended = fallback(Self::other){parameters}");
+        let item = format!("async fn f(self, (a, _): (u8, u8), #[cfg(x)] id: u64) -> {output} {{ 7 }}");
+
+        let expanded = dense(&expand_above(&attribute, &item));
+
+        for part in parts {
+            assert!(expanded.contains(part), "`{parameters} -> {output}` gives {expanded} without {part}");
+        }
+        assert_eq!(expanded.contains("skip_unavailable"), parameters.contains("skip"), "{parameters}");
+        assert_eq!(expanded.contains("run_to_end"), parameters.contains("finish"), "{parameters}");
+        assert_eq!(expanded.contains("carry_lock_error"), output == "R", "{output}");
+    }
+}
+
+#[test]
+fn an_unnamed_type_is_never_asked_for_its_outcome() {
+    let item = |output: &str| format!("async fn f() -> {output} {{ 7 }}");
+    let attribute = "key = \"a\", on_contended = return(7), min_hold = \"1s\", min_hold_on = ok";
+
+    let named = dense(&expand_above(attribute, &item("Result<impl Send, E>")));
+    let unnamed = dense(&expand_above(attribute, &item("impl Send")));
+
+    for (part, in_named, in_unnamed) in [
+        ("Completed::new(__dlock_value).is_error())", true, false),
+        (",|_|false)", false, true),
+        ("Completed::new(__dlock_value).stands_after_a_loss()).await", true, false),
+        (",|_|true).await", false, true),
+        ("never::<Result<_,E>>()", true, false),
+        ("never::<", true, false),
+    ] {
+        assert_eq!(named.contains(part), in_named, "{part}: {named}");
+        assert_eq!(unnamed.contains(part), in_unnamed, "{part}: {unnamed}");
+    }
+}
+
+#[test]
 fn a_skip_like_success_is_questioned() {
     for (output, is_questioned) in [
         ("-> Result<(), E>", true),

@@ -101,11 +101,12 @@ mod tests {
 
     #[test]
     fn only_the_wanted_names_are_bound_and_by_reference() {
-        let given = pattern(quote!(Both { left, right: Path((mut id, ref other)), all: all @ &(a, _), .. }));
+        let given =
+            pattern(quote!(Both { left, a, right: Path((mut id, ref other)), all: all @ &(a, _), .. }));
 
         let borrowed = borrowed(&given, |name| name == "id" || name == "a");
 
-        let wanted = pattern(quote!(Both { left: _, right: Path((id, _)), all: (a, _), .. }));
+        let wanted = pattern(quote!(Both { left: _, a, right: Path((id, _)), all: (a, _), .. }));
         assert_eq!(
             borrowed.to_token_stream().to_string().replace(' ', ""),
             wanted.to_token_stream().to_string().replace(' ', "")
@@ -114,12 +115,24 @@ mod tests {
 
     #[test]
     fn takes_all_is_false_if_a_part_is_left() {
-        for all in [quote!(Path(mut id)), quote!(Json(Order { id, lines: (a, b) })), quote!((a, b))] {
+        for all in [
+            quote!(Path(mut id)),
+            quote!(Json(Order { id, lines: (a, b) })),
+            quote!((a, b)),
+            quote!((Path((a)))),
+        ] {
             assert!(takes_all(&pattern(all.clone())), "{all}");
         }
-        for some in
-            [quote!((a, _)), quote!(Order { id, .. }), quote!(&a), quote!(Path(ref a)), quote!(a @ (_, b))]
-        {
+        for some in [
+            quote!((a, _)),
+            quote!(Order { id, .. }),
+            quote!(Order { id: _ }),
+            quote!(Order { id, line: _ }),
+            quote!(&a),
+            quote!(Path(ref a)),
+            quote!(a @ (_, b)),
+            quote!((Path((_)))),
+        ] {
             assert!(!takes_all(&pattern(some.clone())), "{some}");
         }
     }

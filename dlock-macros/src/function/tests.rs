@@ -155,6 +155,18 @@ fn a_type_in_an_invisible_group_has_fields() {
 }
 
 #[test]
+fn a_return_type_in_an_invisible_group_is_seen_through() {
+    let group = |inside| TokenTree::Group(Group::new(Delimiter::None, inside));
+    let unnamed = group(quote!(impl Send));
+    let found = messages(distributed_lock(quote!(key = "a"), quote!(async fn f() -> #unnamed {})));
+    assert_messages("impl Send", &found, &["`impl Trait` cannot report that the lock was not acquired"]);
+
+    let boxed = group(quote!(Pin<Box<dyn Future<Output = u8>>>));
+    let item = quote!(fn f() -> #boxed { Box::pin(async move { 1 }) });
+    assert_messages("a box", &messages(distributed_lock(quote!(key = "a"), item)), &[]);
+}
+
+#[test]
 fn a_pattern_keeps_the_order_in_which_parts_are_dropped() {
     let allow = "#[allow(clippy::shadow_same,clippy::used_underscore_binding)]";
     for (arguments, before, captured, inside) in [
