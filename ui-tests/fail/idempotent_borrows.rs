@@ -32,4 +32,10 @@ impl Ledger {
     }
 }
 
+#[idempotent(key = "charge:<tenant>:<key>")]
+async fn a_named_lifetime<'a>(tenant: u64, key: &'a str) -> Result<u64, Error> {
+    let _ = key;
+    Ok(tenant)
+}
+
 fn main() {}

@@ -393,6 +393,8 @@ fn a_value_that_uses_an_argument_is_evaluated_at_each_call() {
         ("wait = -WAIT", ".wait(-WAIT)"),
         ("wait = (WAIT)", ".wait((WAIT))"),
         ("wait = { WAIT }", ".wait(WAIT)"),
+        ("wait = #[allow(unused)] { WAIT }", ".wait(#[allow(unused)]{WAIT})"),
+        ("wait = 'a: { WAIT }", ".wait('a:{WAIT})"),
         ("wait = { let w = WAIT; w }", ".wait({letw=WAIT;w})"),
         ("wait = { req.touch(); }", ".wait({req.touch();})"),
         ("wait = if FAST { A } else { B }", ".wait(ifFAST{A}else{B})"),

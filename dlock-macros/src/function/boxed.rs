@@ -204,7 +204,8 @@ mod tests {
             taken_apart: Destructured::InBody,
             again: None,
         };
-        let body = quote!(let mut a = a; let b = b; let _c = _c; self.a = a; a = b;);
+        let others = quote!(let _c = _c; let d = d; let a = b; let a > a; let a = a, self.a = a; a = b;);
+        let body = quote!(let mut a = a; let b = b; #others);
 
         let used = used(&Group::new(Delimiter::Brace, body), &["a", "b", "_c"].map(parameter));
 
@@ -213,9 +214,7 @@ mod tests {
             let _ = &a;
             let b = b;
             let _ = &b;
-            let _c = _c;
-            self.a = a;
-            a = b;
+            #others
         });
         assert_eq!(used.to_string(), wanted.to_string());
     }
