@@ -186,48 +186,61 @@ fn expand_above(attribute: &str, item: &str) -> proc_macro2::TokenStream {
 const ITEM: &str = "async fn f(&self, id: u64, req: Req) -> Result<u8, E> { Ok(7) }";
 
 #[test]
+fn a_wrong_time_or_number_gets_its_message() {
+    let cases = [
+        ("lease = \"99ms\"", "`lease` is at least 100 ms"),
+        ("lease = \"31536000001ms\"", "`lease` is at most 365 days: write `lease = \"30s\"`"),
+        ("max_hold = \"99ms\"", "`max_hold` is at least 100 ms"),
+        ("max_hold = \"8761h\"", "`max_hold` is at most 365 days: write `max_hold = \"10m\"`"),
+        ("min_hold = \"31536000001ms\"", "`min_hold` is at most 365 days: write `min_hold = \"50s\"`"),
+        ("wait = \"3153600000001ms\"", "`3153600000001ms` is longer than 100 years"),
+        ("wait = \"99999999999999999999s\"", "`99999999999999999999s` is longer than 100 years"),
+        ("wait = \"0s\"", "`wait` cannot be zero: write `wait = \"5s\"`, or leave it out"),
+        ("wait = 0", "`wait` cannot be zero and needs a unit"),
+        ("wait = \"00\"", "`wait` cannot be zero and needs a unit"),
+        ("wait = 10", "`10` has no unit: write `wait = \"10s\"`;"),
+        ("wait = 30sec", "a duration needs quotes: write `wait = \"30sec\"`"),
+        ("wait = 99999999999999999999", "`99999999999999999999` has no unit: write `wait = \"5s\"`"),
+        ("wait = 1.5", "`wait` takes a duration in quotes, with its unit"),
+        ("wait = \"0.0001s\"", "`0.0001s` has an unknown unit of time"),
+        ("wait = \"3w\"", "`3w` has an unknown unit of time"),
+        ("wait = 2 * 3", "`wait` takes a duration in quotes, with its unit"),
+        ("retry = 3, backoff = \"2s..1999ms\"", "`backoff` goes from the first delay"),
+        ("retry = 3, backoff = \"1s..x\"", "`x` is not a duration"),
+        ("retry = 3, backoff = 5", "`5` has no unit"),
+        ("backoff = \"1s\"", "`backoff` is the time between the tries of `retry`"),
+        ("retry = 3u64", "`retry` is the number of retries"),
+        ("retry = 4294967296", "`retry` is the number of retries"),
+        ("retry = 3.0", "`retry` is the number of retries"),
+        ("retry = -1", "`retry` is the number of retries"),
+        ("retry = (1 + 2)", "`retry` is the number of retries"),
+        ("retry = infinite", "`retry` is the number of retries"),
+        ("retry = infinity", "`retry` is the number of retries"),
+        ("retry = forever", "`retry` is the number of retries"),
+        ("retry = unlimited", "`retry` is the number of retries"),
+        (
+            "lease = \"10001ms\", max_hold = \"10s\"",
+            "`max_hold` ends the hold before this `lease` does: write `lease = \"10s\"`",
+        ),
+        (
+            "renew = false, lease = \"10s\", min_hold = \"10001ms\"",
+            "with `renew = false` the `lease` ends before this `min_hold`: write `lease = \"10001ms\"`",
+        ),
+    ];
+    for (parameters, start) in cases {
+        let found = messages(expand_above(&format!("key = \"a:<id>\", {parameters}"), ITEM));
+
+        assert_messages(parameters, &found, &[start]);
+    }
+}
+
+#[test]
 fn a_wrong_value_gets_the_message_of_its_parameter() {
     let outcomes = "`on_contended` is one of `error`, `skip`, `return(value)` and `fallback(path)`: write `on_contended = ";
     let outcome = |instead: &str| format!("{outcomes}{instead}");
     let kind = |word: &str, problem: &str| format!("there is no `kind = {word}`: {problem}");
     let readers = "readers exclude each other like writers";
     let cases = [
-        ("lease = \"99ms\"", "`lease` is at least 100 ms".to_owned()),
-        ("lease = \"31536000001ms\"", "`lease` is at most 365 days: write `lease = \"30s\"`".to_owned()),
-        ("max_hold = \"99ms\"", "`max_hold` is at least 100 ms".to_owned()),
-        ("max_hold = \"8761h\"", "`max_hold` is at most 365 days: write `max_hold = \"10m\"`".to_owned()),
-        (
-            "min_hold = \"31536000001ms\"",
-            "`min_hold` is at most 365 days: write `min_hold = \"50s\"`".to_owned(),
-        ),
-        ("wait = \"3153600000001ms\"", "`3153600000001ms` is longer than 100 years".to_owned()),
-        ("wait = \"99999999999999999999s\"", "`99999999999999999999s` is longer than 100 years".to_owned()),
-        ("wait = \"0s\"", "`wait` cannot be zero: write `wait = \"5s\"`, or leave it out".to_owned()),
-        ("wait = 0", "`wait` cannot be zero and needs a unit".to_owned()),
-        ("wait = \"00\"", "`wait` cannot be zero and needs a unit".to_owned()),
-        ("wait = 10", "`10` has no unit: write `wait = \"10s\"`;".to_owned()),
-        ("wait = 30sec", "a duration needs quotes: write `wait = \"30sec\"`".to_owned()),
-        (
-            "wait = 99999999999999999999",
-            "`99999999999999999999` has no unit: write `wait = \"5s\"`".to_owned(),
-        ),
-        ("wait = 1.5", "`wait` takes a duration in quotes, with its unit".to_owned()),
-        ("wait = \"0.0001s\"", "`0.0001s` has an unknown unit of time".to_owned()),
-        ("wait = \"3w\"", "`3w` has an unknown unit of time".to_owned()),
-        ("wait = 2 * 3", "`wait` takes a duration in quotes, with its unit".to_owned()),
-        ("retry = 3, backoff = \"2s..1999ms\"", "`backoff` goes from the first delay".to_owned()),
-        ("retry = 3, backoff = \"1s..x\"", "`x` is not a duration".to_owned()),
-        ("retry = 3, backoff = 5", "`5` has no unit".to_owned()),
-        ("backoff = \"1s\"", "`backoff` is the time between the tries of `retry`".to_owned()),
-        ("retry = 3u64", "`retry` is the number of retries".to_owned()),
-        ("retry = 4294967296", "`retry` is the number of retries".to_owned()),
-        ("retry = 3.0", "`retry` is the number of retries".to_owned()),
-        ("retry = -1", "`retry` is the number of retries".to_owned()),
-        ("retry = (1 + 2)", "`retry` is the number of retries".to_owned()),
-        ("retry = infinite", "`retry` is the number of retries".to_owned()),
-        ("retry = infinity", "`retry` is the number of retries".to_owned()),
-        ("retry = forever", "`retry` is the number of retries".to_owned()),
-        ("retry = unlimited", "`retry` is the number of retries".to_owned()),
         ("renew = 1", "`renew` is true or false".to_owned()),
         ("reentrant = yes", "`reentrant` is true or false".to_owned()),
         ("min_hold = \"1s\", min_hold_on = never", "`min_hold_on` is `always`".to_owned()),
@@ -285,15 +298,6 @@ fn a_wrong_value_gets_the_message_of_its_parameter() {
         ("crate = <::a::B>::c", "`crate` is an absolute path".to_owned()),
         ("crate = 5", "`crate` is an absolute path".to_owned()),
         ("keys = [a]", "this version of dlock locks one key per attribute".to_owned()),
-        (
-            "lease = \"10001ms\", max_hold = \"10s\"",
-            "`max_hold` ends the hold before this `lease` does: write `lease = \"10s\"`".to_owned(),
-        ),
-        (
-            "renew = false, lease = \"10s\", min_hold = \"10001ms\"",
-            "with `renew = false` the `lease` ends before this `min_hold`: write `lease = \"10001ms\"`"
-                .to_owned(),
-        ),
     ];
     for (parameters, start) in cases {
         let found = messages(expand_above(&format!("key = \"a:<id>\", {parameters}"), ITEM));

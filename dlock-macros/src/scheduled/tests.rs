@@ -146,162 +146,119 @@ fn expand_above(attribute: &str, arguments: &str, output: &str) -> proc_macro2::
 }
 
 #[test]
-fn a_wrong_parameter_gets_its_message() {
+fn a_wrong_name_or_time_gets_its_message() {
     let no_placeholders = "`name` has no placeholders";
-    let slot_only =
-        |name: &str| format!("`{name}` is for the ticks of a runner, and a `slot` is chosen by the caller");
     let no_name = "no name is given: write `name = \"nightly-report\"`";
     let never = "the job is never due";
-    let (every, slot) = ("name = \"a\", every = \"5m\"", "name = \"a\", slot = at");
-    for (start, parameters, messages_start) in [
-        ("", "every = \"5m\"", vec![no_name.to_owned()]),
+    for (attribute, starts) in [
+        ("every = \"5m\"", &[no_name][..]),
+        ("id = \"a\", every = \"5m\"", &["there is no parameter `id`: dlock calls it `name`"]),
+        ("nam = \"a\", every = \"5m\"", &["there is no parameter `nam`: did you mean `name`"]),
+        ("name = 3, every = \"5m\"", &["`name` is a string"]),
+        ("name = \"\", every = \"5m\"", &["`name` is empty"]),
+        ("name = \"a##b\", every = \"5m\"", &["`name` cannot contain `##`"]),
+        ("name = \"a<b\", every = \"5m\"", &[no_placeholders]),
+        ("name = \"a>b\", every = \"5m\"", &[no_placeholders]),
+        ("name = \"a{b\", every = \"5m\"", &[no_placeholders]),
+        ("name = \"a}b\", every = \"5m\"", &[no_placeholders]),
+        ("name = \"a\\u{1}b\", every = \"5m\"", &[no_placeholders]),
+        ("name = \"a\"", &[never]),
+        ("colour = 3", &["there is no parameter `colour`", no_name, never]),
+        ("name = \"a\", evry = \"5m\"", &["there is no parameter `evry`"]),
+        ("name = \"a\", interval = \"5m\"", &["there is no parameter `interval`"]),
+        ("name = \"a\", crontab = \"0 2 * * *\"", &["there is no parameter `crontab`"]),
+        ("name = \"a\", zone = \"UTC\"", &["there is no parameter `zone`: dlock calls it `tz`"]),
+        ("name = \"a\", fire_at = at", &["there is no parameter `fire_at`"]),
+        ("name = \"a\", overlp = skip", &["there is no parameter `overlp`", never]),
         (
-            "",
-            "id = \"a\", every = \"5m\"",
-            vec!["there is no parameter `id`: dlock calls it `name`".to_owned()],
-        ),
-        (
-            "",
-            "nam = \"a\", every = \"5m\"",
-            vec!["there is no parameter `nam`: did you mean `name`".to_owned()],
-        ),
-        ("", "name = 3, every = \"5m\"", vec!["`name` is a string".to_owned()]),
-        ("", "name = \"\", every = \"5m\"", vec!["`name` is empty".to_owned()]),
-        ("", "name = \"a##b\", every = \"5m\"", vec!["`name` cannot contain `##`".to_owned()]),
-        ("", "name = \"a<b\", every = \"5m\"", vec![no_placeholders.to_owned()]),
-        ("", "name = \"a>b\", every = \"5m\"", vec![no_placeholders.to_owned()]),
-        ("", "name = \"a{b\", every = \"5m\"", vec![no_placeholders.to_owned()]),
-        ("", "name = \"a}b\", every = \"5m\"", vec![no_placeholders.to_owned()]),
-        ("", "name = \"a\\u{1}b\", every = \"5m\"", vec![no_placeholders.to_owned()]),
-        ("", "name = \"a\"", vec![never.to_owned()]),
-        (
-            "",
-            "colour = 3",
-            vec!["there is no parameter `colour`".to_owned(), no_name.to_owned(), never.to_owned()],
-        ),
-        ("", "name = \"a\", evry = \"5m\"", vec!["there is no parameter `evry`".to_owned()]),
-        ("", "name = \"a\", interval = \"5m\"", vec!["there is no parameter `interval`".to_owned()]),
-        ("", "name = \"a\", crontab = \"0 2 * * *\"", vec!["there is no parameter `crontab`".to_owned()]),
-        (
-            "",
-            "name = \"a\", zone = \"UTC\"",
-            vec!["there is no parameter `zone`: dlock calls it `tz`".to_owned()],
-        ),
-        ("", "name = \"a\", fire_at = at", vec!["there is no parameter `fire_at`".to_owned()]),
-        (
-            "",
-            "name = \"a\", overlp = skip",
-            vec!["there is no parameter `overlp`".to_owned(), never.to_owned()],
-        ),
-        (
-            "",
             "name = \"a\", cron = 3",
-            vec!["`cron` is a string that the compiler checks: write `cron = \"0 2 * * *\"`".to_owned()],
+            &["`cron` is a string that the compiler checks: write `cron = \"0 2 * * *\"`"],
         ),
-        ("", "name = \"a\", cron = \"0 2 * *\"", vec!["`cron`: `0 2 * *` has 4 fields".to_owned()]),
-        ("", "name = \"a\", cron = \"0 2 *\", tz = \"UTC\"", vec!["`cron`: `0 2 *` has 3 fields".to_owned()]),
+        ("name = \"a\", cron = \"0 2 * *\"", &["`cron`: `0 2 * *` has 4 fields"]),
+        ("name = \"a\", cron = \"0 2 *\", tz = \"UTC\"", &["`cron`: `0 2 *` has 3 fields"]),
+        ("name = \"a\", cron = \"0 2 * * *\", tz = 3", &["`tz` is a string that the compiler checks"]),
+        ("name = \"a\", cron = \"0 2 * * *\", tz = \"X\"", &["`tz`: `X` is not a zone"]),
+        ("name = \"a\", tz = \"X\"", &["`tz`: `X` is not a zone"]),
+        ("name = \"a\", tz = \"UTC\"", &["`tz` is the zone of a `cron` expression"]),
         (
-            "",
-            "name = \"a\", cron = \"0 2 * * *\", tz = 3",
-            vec!["`tz` is a string that the compiler checks".to_owned()],
-        ),
-        ("", "name = \"a\", cron = \"0 2 * * *\", tz = \"X\"", vec!["`tz`: `X` is not a zone".to_owned()]),
-        ("", "name = \"a\", tz = \"X\"", vec!["`tz`: `X` is not a zone".to_owned()]),
-        ("", "name = \"a\", tz = \"UTC\"", vec!["`tz` is the zone of a `cron` expression".to_owned()]),
-        (
-            "",
             "name = \"a\", every = \"999ms\"",
-            vec!["`every`: 999ms is not between 1 s and 366 days: write `every = \"5m\"`".to_owned()],
+            &["`every`: 999ms is not between 1 s and 366 days: write `every = \"5m\"`"],
         ),
-        ("", "name = \"a\", every = 5", vec!["`5` has no unit: write `every = \"5s\"`".to_owned()]),
-        ("", "name = \"a\", slot = 5", vec!["`slot` is the `SystemTime` for which a call runs".to_owned()]),
-        (every, "slot = at", vec!["a job has one of `cron`, `every`, and `slot`".to_owned()]),
-        (every, "cron = \"0 2 * * *\"", vec!["a job has one of `cron`, `every`, and `slot`".to_owned()]),
-        (slot, "cron = \"0 2 * * *\"", vec!["a job has one of `cron`, `every`, and `slot`".to_owned()]),
-        (every, "tz = \"UTC\"", vec!["`tz` is the zone of a `cron` expression".to_owned()]),
-        (slot, "tz = \"UTC\"", vec!["`tz` is the zone of a `cron` expression".to_owned()]),
-        (slot, "catch_up = latest", vec![slot_only("catch_up")]),
-        (slot, "catch_up = all(max = 1, window = \"1s\")", vec![slot_only("catch_up")]),
-        (slot, "spread = \"1s\"", vec![slot_only("spread")]),
-        (every, "lease = \"99ms\"", vec!["`lease` is at least 100 ms".to_owned()]),
-        (every, "max_hold = \"99ms\"", vec!["`max_hold` is at least 100 ms".to_owned()]),
-        (every, "min_hold = \"8761h\"", vec!["`min_hold` is at most 365 days".to_owned()]),
-        (every, "spread = \"8761h\"", vec!["`spread` is at most 365 days".to_owned()]),
+        ("name = \"a\", every = 5", &["`5` has no unit: write `every = \"5s\"`"]),
+        ("name = \"a\", slot = 5", &["`slot` is the `SystemTime` for which a call runs"]),
+    ] {
+        assert_messages(attribute, &messages(expand_above(attribute, "at: SystemTime", "R")), starts);
+    }
+}
+
+#[test]
+fn a_wrong_option_gets_its_message() {
+    let (every, slot) = ("name = \"a\", every = \"5m\"", "name = \"a\", slot = at");
+    for (due, parameters, start) in [
+        (every, "slot = at", "a job has one of `cron`, `every`, and `slot`"),
+        (every, "cron = \"0 2 * * *\"", "a job has one of `cron`, `every`, and `slot`"),
+        (slot, "cron = \"0 2 * * *\"", "a job has one of `cron`, `every`, and `slot`"),
+        (every, "tz = \"UTC\"", "`tz` is the zone of a `cron` expression"),
+        (slot, "tz = \"UTC\"", "`tz` is the zone of a `cron` expression"),
         (
-            every,
-            "catch_up = all(max = 1, window = \"8761h\")",
-            vec!["`window` is at most 365 days".to_owned()],
-        ),
-        (
-            every,
-            "catch_up = all(max = 1, limit = \"1h\")",
-            vec!["`all` has the most ticks that run".to_owned()],
+            slot,
+            "catch_up = latest",
+            "`catch_up` is for the ticks of a runner, and a `slot` is chosen by the caller",
         ),
         (
-            every,
-            "catch_up = all(a::max = 1, window = \"1h\")",
-            vec!["`all` has the most ticks that run".to_owned()],
+            slot,
+            "catch_up = all(max = 1, window = \"1s\")",
+            "`catch_up` is for the ticks of a runner, and a `slot` is chosen by the caller",
         ),
+        (
+            slot,
+            "spread = \"1s\"",
+            "`spread` is for the ticks of a runner, and a `slot` is chosen by the caller",
+        ),
+        (every, "lease = \"99ms\"", "`lease` is at least 100 ms"),
+        (every, "max_hold = \"99ms\"", "`max_hold` is at least 100 ms"),
+        (every, "min_hold = \"8761h\"", "`min_hold` is at most 365 days"),
+        (every, "spread = \"8761h\"", "`spread` is at most 365 days"),
+        (every, "catch_up = all(max = 1, window = \"8761h\")", "`window` is at most 365 days"),
+        (every, "catch_up = all(max = 1, limit = \"1h\")", "`all` has the most ticks that run"),
+        (every, "catch_up = all(a::max = 1, window = \"1h\")", "`all` has the most ticks that run"),
         (
             every,
             "lease = \"10001ms\", max_hold = \"10s\"",
-            vec![
-                "`lease` is longer than `max_hold`, which ends the run first: write `lease = \"10s\"`"
-                    .to_owned(),
-            ],
+            "`lease` is longer than `max_hold`, which ends the run first: write `lease = \"10s\"`",
         ),
         (
             every,
             "catch_up = all(max = 1, window = \"299999ms\")",
-            vec![
-                "`window` is shorter than the period, so no missed tick is in it: write `window = \"5m\"`"
-                    .to_owned(),
-            ],
+            "`window` is shorter than the period, so no missed tick is in it: write `window = \"5m\"`",
         ),
         (
             every,
             "spread = \"150001ms\"",
-            vec!["`spread` is longer than half of the period: write `spread = \"150s\"`".to_owned()],
+            "`spread` is longer than half of the period: write `spread = \"150s\"`",
         ),
-        (every, "min_hold = \"290001ms\"", vec!["`min_hold` reaches the next tick".to_owned()]),
+        (every, "min_hold = \"290001ms\"", "`min_hold` reaches the next tick"),
         (
             every,
             "tick = at",
-            vec![
-                "`tick = at` would hide the argument `at`: choose another name, such as `tick = slot`"
-                    .to_owned(),
-            ],
+            "`tick = at` would hide the argument `at`: choose another name, such as `tick = slot`",
         ),
         (
             every,
             "guard = at",
-            vec![
-                "`guard = at` would hide the argument `at`: choose another name, such as `guard = run`"
-                    .to_owned(),
-            ],
+            "`guard = at` would hide the argument `at`: choose another name, such as `guard = run`",
         ),
-        (every, "tick = a, guard = a", vec!["`tick` and `guard` are both `a`".to_owned()]),
-        (every, "tick = 3", vec!["`tick` is the name by which the body uses its tick".to_owned()]),
-        (
-            every,
-            "guard = 3",
-            vec!["`guard` is the name by which the body uses the lease of its run".to_owned()],
-        ),
-        (every, "manager = \"a\"", vec!["`manager` is an expression".to_owned()]),
-        (every, "crate = a", vec!["`crate` is an absolute path".to_owned()]),
-        (
-            every,
-            "timeout = \"1s\"",
-            vec!["`timeout` is ambiguous: `max_hold` is how long the body may run".to_owned()],
-        ),
-        (every, "key = \"a\"", vec!["there is no parameter `key`: the `name` identifies the job".to_owned()]),
+        (every, "tick = a, guard = a", "`tick` and `guard` are both `a`"),
+        (every, "tick = 3", "`tick` is the name by which the body uses its tick"),
+        (every, "guard = 3", "`guard` is the name by which the body uses the lease of its run"),
+        (every, "manager = \"a\"", "`manager` is an expression"),
+        (every, "crate = a", "`crate` is an absolute path"),
+        (every, "timeout = \"1s\"", "`timeout` is ambiguous: `max_hold` is how long the body may run"),
+        (every, "key = \"a\"", "there is no parameter `key`: the `name` identifies the job"),
     ] {
-        let attribute =
-            if start.is_empty() { parameters.to_owned() } else { format!("{start}, {parameters}") };
+        let attribute = format!("{due}, {parameters}");
 
-        let found = messages(expand_above(&attribute, "at: SystemTime", "R"));
-
-        assert_messages(&attribute, &found, &messages_start.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_messages(&attribute, &messages(expand_above(&attribute, "at: SystemTime", "R")), &[start]);
     }
 }
 
