@@ -48,10 +48,9 @@ pub(crate) fn with_original_item(errors: &syn::Error, item: TokenStream) -> Toke
 
 /// Formats code for a message as a person writes it: tokens have white space between any two.
 pub(crate) fn written(code: &impl ToTokens) -> String {
-    let narrow =
-        [(" :: ", "::"), (" < ", "<"), (" >", ">"), (" ,", ","), (" (", "("), ("& ", "&"), (" !", "!")];
+    let narrow = [" ::", ":: ", " <", "< ", " >", " ,", " (", "& ", " !", " .", ". "];
     let text = code.to_token_stream().to_string();
-    narrow.iter().fold(text, |text, (wide, narrow)| text.replace(wide, narrow))
+    narrow.iter().fold(text, |text, wide| text.replace(wide, wide.trim()))
 }
 
 /// Joins names for a message: `` `a`, `b` ``.

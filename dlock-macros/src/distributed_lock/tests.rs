@@ -260,7 +260,7 @@ fn a_wrong_value_gets_the_message_of_its_parameter() {
         ("on_contended = Err(e)", outcome("return(Err(e))`")),
         ("on_contended = Some(1)", outcome("return(Some(1))`")),
         ("on_contended = value()", outcome("return(value())` for its value")),
-        ("on_contended = (self.value)()", outcome("return((self . value)())` for its value")),
+        ("on_contended = (self.value)()", outcome("return((self.value)())` for its value")),
         ("kind = read", kind("read", readers)),
         ("kind = shared", kind("shared", readers)),
         ("kind = write", kind("write", readers)),

@@ -106,7 +106,10 @@ impl RecordOptions {
         let words = &VOCABULARY;
         match name.to_string().as_str() {
             "key" => *key = Some(KeySource::new(value)),
-            "scope" => self.scope = Some(ScopeSource::parse(&value)?),
+            "scope" => {
+                self.scope = Some(ScopeSource::Everyone); // a wrong scope is not a missing one
+                self.scope = Some(ScopeSource::parse(&value)?);
+            }
             "ttl" => self.ttl = Some(values::ttl(&value)?),
             "lease" => self.lease = Some(shared::lease(words, "lease", &value, "30s")?),
             "fingerprint" => self.fingerprint = Some(values::fingerprint(value)?),

@@ -124,7 +124,7 @@ fn is_name_letter(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
-/// Finds unpaired, empty, and repeated braces, which do not determine the slot in a cluster.
+/// Finds unpaired, nested, and repeated braces, which do not determine the slot in a cluster.
 fn braces(pieces: &[Piece]) -> Option<String> {
     let shape: String = pieces
         .iter()
@@ -134,27 +134,21 @@ fn braces(pieces: &[Piece]) -> Option<String> {
         })
         .collect();
     let mut tags = 0;
-    let mut open = None;
-    for (at, letter) in shape.char_indices() {
-        match (letter, open) {
-            ('{', None) => open = Some(at),
-            ('{', Some(_)) => {
+    let mut is_open = false;
+    for letter in shape.chars() {
+        match (letter, is_open) {
+            ('{', false) => is_open = true,
+            ('{', true) => {
                 return Some("a `{` inside of `{..}` makes no hash tag: write one `{..}`".to_owned());
             }
-            ('}', Some(start)) if at == start + 1 => {
-                return Some(
-                    "`{}` is an empty hash tag, which a cluster ignores: write `{<name>}` or leave it out"
-                        .to_owned(),
-                );
-            }
-            ('}', Some(_)) => (open, tags) = (None, tags + 1),
-            ('}', None) => {
+            ('}', true) => (is_open, tags) = (false, tags + 1),
+            ('}', false) => {
                 return Some("`}` closes no hash tag: write `{` before it, or leave it out".to_owned());
             }
             _ => {}
         }
     }
-    if open.is_some() {
+    if is_open {
         return Some(
             "`{` opens a hash tag that is never closed: write `}` after it, or leave it out".to_owned(),
         );

@@ -323,10 +323,11 @@ fn no_such_argument(placeholder: &Placeholder, function: &Function) -> String {
         function.name(field)?;
         place.split_once('.').map(|(_, bound)| bound.to_owned())
     });
-    let is_bare = near.is_none() && placeholder.steps.is_empty();
+    let can_be_field = near.is_none() && place != "Self";
+    let is_bare = can_be_field && placeholder.steps.is_empty();
     let within = is_bare.then(|| function.place_of_field(place)).flatten();
     let within = within.or_else(|| {
-        let is_method = near.is_none() && function.receiver.is_some();
+        let is_method = can_be_field && function.receiver.is_some();
         is_method.then(|| format!("for a field of `self`, write `<self.{place}>`"))
     });
     let near = near.map_or_else(String::new, |near| format!(": did you mean `<{near}>`"));
