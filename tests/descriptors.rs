@@ -334,3 +334,23 @@ async fn exhausted_descriptors_are_the_reason() {
     }
     assert!(again.is_ok(), "{again:?}");
 }
+
+#[tokio::test]
+async fn a_relative_path_stays_that_of_the_folder_at_the_start() {
+    let _alone = ALONE.lock().await;
+    let Some(authority) = Authority::of_servers() else { return };
+    let server = RedisServer::builder().tls(authority.sign("127.0.0.1"), &authority).start();
+    let (at_start, files) =
+        (std::env::current_dir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    std::fs::write(files.path().join("ca.pem"), authority.pem()).expect("it is ours");
+    std::env::set_current_dir(files.path()).expect("it exists");
+    let url = format!("{}?tls_ca=ca.pem", server.tls_url());
+    let manager = LockManager::connect(&url).await.expect("its authority is trusted");
+
+    std::env::set_current_dir("/").expect("it exists"); // as a daemon does
+    server.call(&["CLIENT", "KILL", "SKIPME", "yes"]);
+    let acquired = manager.lock("order:7").wait(LONG / 10).acquire().await.map(drop);
+    std::env::set_current_dir(at_start).expect("it exists");
+
+    assert!(acquired.is_ok(), "{acquired:?}");
+}

@@ -49,3 +49,12 @@ async fn missing_socket_is_unavailable_until_the_server_returns() {
     let text = closed.expect_err("the socket does not exist").to_string();
     assert!(text.contains("/nowhere/redis.sock"), "{text}");
 }
+
+/// No such socket can exist, so a lazy start would be refused by each call only.
+#[tokio::test]
+async fn a_path_that_is_too_long_for_a_socket_is_a_config_error() {
+    for options in ["", "?connect=lazy"] {
+        let url = format!("redis+unix:///{}{options}", "x".repeat(200));
+        assert_config(LockManager::connect(&url).await, "path", &["107"]);
+    }
+}

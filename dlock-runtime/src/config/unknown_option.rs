@@ -82,7 +82,8 @@ const HINTS: [(&str, &str); 12] = [
     ("db database dbnumber dbindex index", "write the database after the host, as in `redis://host:port/2`"),
     (
         "tls ssl usetls usessl sslmode tlsmode secure encryption encrypt",
-        "the scheme selects TLS: write `rediss://` instead of `redis://`",
+        "the scheme selects TLS: write `rediss://` instead of `redis://`, and `rediss+cluster://` instead of \
+         `redis+cluster://`",
     ),
     (
         "insecure tlsinsecure sslcertreqs skipverify tlsskipverify insecureskipverify \

@@ -161,6 +161,9 @@ fn unix(url: &Url) -> Result<NodeSpec> {
     if path.len() < 2 {
         return Err(config("path", "it is missing: write `redis+unix:///path/to/redis.sock`"));
     }
+    if let Some(problem) = socket_problem(&path) {
+        return Err(config("path", problem));
+    }
     let mut server = NodeSpec { socket: Some(path.into()), ..NodeSpec::default() };
     for (name, value) in pairs(url)? {
         match &*name {
@@ -179,6 +182,24 @@ fn unix(url: &Url) -> Result<NodeSpec> {
         return Err(config("password", "a user needs a password: write `user=..&password=..`"));
     }
     Ok(server)
+}
+
+/// Returns why no unix socket can have this path.
+#[cfg(unix)]
+fn socket_problem(path: &str) -> Option<String> {
+    std::os::unix::net::SocketAddr::from_pathname(path).err()?;
+    if path.contains('\0') {
+        return Some("it contains a NUL byte (`%00`): remove it".to_owned());
+    }
+    Some(format!(
+        "it has {} bytes: the path of a unix socket has at most 107 on Linux, and 103 on most other systems",
+        path.len()
+    ))
+}
+
+#[cfg(not(unix))]
+fn socket_problem(_: &str) -> Option<String> {
+    None
 }
 
 /// Returns the options. A `+` is not decoded to a space: this is not a form.
@@ -269,7 +290,9 @@ impl OptionValue<'_> {
 
     #[expect(clippy::unnecessary_wraps, reason = "it is called as the methods that may fail")]
     fn file(&self, to: &mut Option<Pem>) -> Result<()> {
-        *to = Some(Pem::File(self.text.into()));
+        // Each connection reads the file, and a process that becomes a daemon changes its
+        // directory.
+        *to = Some(Pem::File(std::path::absolute(self.text).unwrap_or_else(|_| self.text.into())));
         Ok(())
     }
 
@@ -307,6 +330,8 @@ pub(super) fn assert_refused(urls: &[(&str, &str)]) {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    use crate::config::certificates::Certificates;
 
     fn redis(text: &str) -> NodeSpec {
         match parse(text).map(|target| target.place) {
@@ -364,6 +389,39 @@ mod tests {
         assert_eq!(server.socket.as_deref(), Some(std::path::Path::new("/run/my redis.sock")));
         assert_eq!((server.database, server.username.as_deref()), (3, Some("shop")));
         assert_eq!(server.password.as_deref(), Some("a+b&c"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_that_no_socket_can_have_is_refused() {
+        let longest = "x".repeat(106);
+        assert!(!cfg!(target_os = "linux") || parse(&format!("redis+unix:///{longest}")).is_ok());
+
+        assert_refused(&[
+            (
+                &format!("redis+unix:///{longest}x"),
+                "path: it has 108 bytes: the path of a unix socket has at most 107",
+            ),
+            ("redis+unix:///run/redis%00.sock", "path: it contains a NUL byte"),
+        ]);
+    }
+
+    #[test]
+    fn a_relative_path_is_that_of_the_current_folder() {
+        let here = std::env::current_dir().expect("a folder");
+        let certificates = |url: &str| parse(url).expect("it is valid").settings.certificates;
+
+        let Certificates { ca, client, key, .. } =
+            certificates("redis://h?tls_ca=ca.pem&tls_cert=tls/client.pem&tls_key=/etc/key.pem");
+
+        let paths = [ca, client, key].map(|file| match file {
+            Some(Pem::File(path)) => path,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(paths, [here.join("ca.pem"), here.join("tls/client.pem"), "/etc/key.pem".into()]);
+        assert!(
+            matches!(certificates("redis://h?tls_ca=").ca, Some(Pem::File(path)) if path.as_os_str().is_empty())
+        );
     }
 
     #[test]
