@@ -409,3 +409,86 @@ async fn a_host_that_another_server_names_is_printed_escaped() {
         assert!(!error.contains(['\u{1b}', '\n', '\u{202e}']), "{error:?}");
     }
 }
+
+/// Returns the texts of connecting and of an examination.
+async fn texts(url: &str) -> [String; 2] {
+    let refused = match connect(url).await {
+        Ok(manager) => acquire_once(&manager, url).await.expect_err("it is refused").to_string(),
+        Err(error) => error.to_string(),
+    };
+    let report = within(CONNECT, "an examination", doctor(url)).await.expect("the URL can be used");
+    [refused, report.to_string()]
+}
+
+#[tokio::test]
+async fn tls_is_named_in_each_topology_and_by_doctor() {
+    for start in [
+        || HostileServer::start(|_| Answer::Close),
+        || HostileServer::greeting(&[21, 3, 1, 0, 2, 2, 70], true),
+    ] {
+        let servers = [start(), start(), start()];
+        let [first, second, third] = servers.each_ref().map(HostileServer::port);
+        for (scheme, rest) in [
+            ("redis", format!("127.0.0.1:{first}")),
+            ("redis+cluster", format!("127.0.0.1:{first}")),
+            ("redis+sentinel", format!("127.0.0.1:{first}/shop")),
+            ("redis+quorum", format!("127.0.0.1:{first},127.0.0.1:{second},127.0.0.1:{third}")),
+        ] {
+            let tls = format!("write `{}://`", scheme.replacen("redis", "rediss", 1));
+            for text in texts(&format!("{scheme}://{rest}")).await {
+                assert!(text.contains(&tls), "{scheme}: {text}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_primary_of_sentinels_or_a_cluster_is_no_reason_to_name_sentinels() {
+    let primary = HostileServer::start(|request| match request.name() {
+        "SET" | "EVAL" | "EVALSHA" => Answer::Error("READONLY You can't write against a read only replica."),
+        "ROLE" => Answer::Raw(b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_vec()),
+        _ => Answer::Usual,
+    });
+    let port = primary.port().to_string();
+    let named = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
+    let map = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n");
+    let other = HostileServer::start(move |request| match (request.name(), &*request.word(1)) {
+        ("SENTINEL", _) => Answer::Raw(named.clone().into_bytes()),
+        ("CLUSTER", "INFO") => Answer::Raw(b"$16\r\ncluster_state:ok\r\n".to_vec()),
+        ("CLUSTER", _) => Answer::Raw(map.clone().into_bytes()),
+        _ => Answer::Usual,
+    });
+    for url in [
+        format!("redis+sentinel://127.0.0.1:{}/shop", other.port()),
+        format!("redis+cluster://127.0.0.1:{}", other.port()),
+    ] {
+        for text in texts(&url).await {
+            assert!(text.contains("READONLY") && !text.contains("redis+sentinel://host"), "{url}: {text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn refused_credentials_name_where_they_were_given() {
+    let locked = RedisServer::builder().password("sesame").start();
+    let open = RedisServer::start();
+    let unix =
+        |server: &RedisServer, options: &str| format!("redis+unix://{}{options}", server.socket().display());
+    for (url, remedy) in [
+        (unix(&locked, ""), "?password="),
+        (unix(&locked, "?password=wrong"), "`password`"),
+        (unix(&open, "?password=wrong"), "leave out `password`"),
+        (
+            format!("redis+sentinel://127.0.0.1:{}/shop?sentinel_password=wrong", locked.port()),
+            "`sentinel_password`",
+        ),
+    ] {
+        let text = connect(&url).await.expect_err("it is refused").to_string();
+        assert!(text.contains(remedy) && !text.contains("before the host"), "{url}: {text}");
+    }
+    let wrong = || async { Ok(dlock_runtime::Credentials::new("shop", "wrong-one")) };
+    let url = format!("redis://127.0.0.1:{}", locked.port());
+    let refused = LockManager::builder(&url).credentials(wrong).connect().await;
+    let text = refused.expect_err("it is refused").to_string();
+    assert!(!text.contains("before the host"), "{text}");
+}

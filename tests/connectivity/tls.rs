@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dlock_runtime::{Builder, Error, LockManager};
+use dlock_runtime::{Builder, Error, LockManager, doctor};
 use dlock_tests::server::RedisServerBuilder;
 use dlock_tests::{Answer, Authority, HostileServer, Identity, RedisServer, Worker, within};
 use rustls::crypto::{CryptoProvider, ring};
@@ -171,7 +171,7 @@ async fn port_without_tls_is_reported() {
     let server = RedisServer::start();
     let other = HostileServer::start(|_| Answer::Usual);
     let ca = Authority::new().pem(); // reading all system authorities may exceed the limit below
-    let over_tls = |url: String| LockManager::builder(&url.replace("redis://", "rediss://")).tls_ca(&ca);
+    let over_tls = |url: String| LockManager::builder(&url.replacen("redis", "rediss", 1)).tls_ca(&ca);
     let connect = over_tls(server.url()).connect_timeout(Duration::from_millis(200)).connect();
 
     let waits = connect.await.expect_err("it does not speak TLS");
@@ -179,6 +179,8 @@ async fn port_without_tls_is_reported() {
 
     assert!(waits.to_string().contains("not speak TLS on this port"), "{waits}");
     assert_config(answers, "tls", &["does not speak TLS on this port", "`redis://`"]);
+    let cluster = over_tls(other.url().replace("redis://", "redis+cluster://")).connect().await;
+    assert!(cluster.is_err_and(|error| error.to_string().contains("write `redis+cluster://`")));
 }
 
 #[tokio::test]
@@ -186,13 +188,17 @@ async fn tls_only_port_is_reported() {
     let Some(authority) = Authority::of_servers() else { return };
     let server = server_of(&authority).start();
 
-    let refused = LockManager::connect(&server.tls_url().replace("rediss://", "redis://")).await;
-
     let closed = LockManager::connect("redis://127.0.0.1:1").await.expect_err("the port is closed");
 
     assert!(!closed.to_string().contains("TLS"), "{closed}");
-    let error = refused.expect_err("it closes the connection");
-    assert!(error.is_unavailable() && error.to_string().contains("write `rediss://`"), "{error}");
+    for (scheme, path) in [("redis", ""), ("redis+cluster", ""), ("redis+sentinel", "/shop")] {
+        let url = server.tls_url().replace("rediss://", &format!("{scheme}://")) + path;
+        let words = format!("write `{}://`", scheme.replacen("redis", "rediss", 1));
+        let error = LockManager::connect(&url).await.expect_err("it closes the connection");
+        assert!(error.is_unavailable() && error.to_string().contains(&words), "{scheme}: {error}");
+        let report = doctor(&url).await.expect("the URL can be used").to_string();
+        assert!(report.contains(&words), "{scheme}: {report}");
+    }
 }
 
 #[tokio::test]

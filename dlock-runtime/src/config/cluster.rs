@@ -15,6 +15,7 @@ use std::fmt;
 use ::url::Url;
 
 use crate::config::config;
+use crate::config::deployment::Deployment;
 use crate::config::hosts::{self, Hosts};
 use crate::config::node_spec::{Announced, Announcer, NodeSpec};
 use crate::config::url_parts;
@@ -46,7 +47,7 @@ pub(super) fn parse(text: &str) -> Result<Option<(ClusterEndpoint, Url)>> {
         return Err(config("database", problem));
     }
     rest.set_path("");
-    let access = url_parts::server(&rest, tls)?;
+    let access = NodeSpec { deployment: Deployment::Cluster, ..url_parts::server(&rest, tls)? };
     let servers = hosts::entered_as(&access, servers);
     let announced = Some(Announced::new(Announcer::Cluster, &servers));
     Ok(Some((ClusterEndpoint { servers, access: NodeSpec { announced, ..access } }, rest)))

@@ -8,6 +8,7 @@ pub(crate) mod call_overrides;
 pub(crate) mod certificate_reader;
 pub(crate) mod certificates;
 pub(crate) mod cluster;
+pub(crate) mod deployment;
 pub(crate) mod duration;
 pub(crate) mod endpoint;
 #[cfg(feature = "idempotent")]

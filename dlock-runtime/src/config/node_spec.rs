@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::config::deployment::Deployment;
+
 /// The address of a Redis server, and the credentials for it.
 #[derive(Clone, Default)]
 pub(crate) struct NodeSpec {
@@ -16,11 +18,9 @@ pub(crate) struct NodeSpec {
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: i64,
+    /// The kind of deployment that the URL is for.
+    pub(crate) deployment: Deployment,
     /// Set if the address was announced by other servers and is not from the URL.
-    #[cfg_attr(
-        not(any(feature = "tls", test)),
-        expect(dead_code, reason = "only the certificates of servers are for names")
-    )]
     pub(crate) announced: Option<Announced>,
 }
 
@@ -49,6 +49,13 @@ impl Announced {
     pub(super) fn new(by: Announcer, servers: &[NodeSpec]) -> Self {
         let names = servers.iter().map(|server| &server.host).filter(|host| !is_address(host));
         Self { by, url_names: names.cloned().collect() }
+    }
+}
+
+impl NodeSpec {
+    /// Returns `true` if it is a sentinel, and not a server that stores locks.
+    pub(crate) fn is_sentinel(&self) -> bool {
+        self.deployment == Deployment::Sentinels && self.announced.is_none()
     }
 }
 

@@ -15,6 +15,7 @@ use std::fmt;
 use ::url::Url;
 
 use crate::config::config;
+use crate::config::deployment::Deployment;
 use crate::config::hosts::{self, Hosts};
 use crate::config::node_spec::NodeSpec;
 use crate::config::url_parts;
@@ -41,7 +42,7 @@ pub(super) fn parse(text: &str) -> Result<Option<(QuorumEndpoint, Url)>> {
         };
         return Err(config("host", problem));
     }
-    let access = url_parts::server(&rest, tls)?;
+    let access = NodeSpec { deployment: Deployment::Quorum, ..url_parts::server(&rest, tls)? };
     Ok(Some((QuorumEndpoint(hosts::entered_as(&access, servers)), rest)))
 }
 

@@ -16,6 +16,7 @@ use std::fmt;
 use ::url::Url;
 
 use crate::config::config;
+use crate::config::deployment::Deployment;
 use crate::config::hosts::{self, Hosts};
 use crate::config::node_spec::{Announced, Announcer, NodeSpec};
 use crate::config::url_parts::{self, decoded};
@@ -48,10 +49,11 @@ pub(super) fn parse(text: &str) -> Result<Option<(SentinelEndpoint, Url)>> {
     let (name, database) = path(whole.path())?;
     whole.set_path(&database);
     let announced = Some(Announced::new(Announcer::Sentinel, &sentinels));
-    let master = NodeSpec { announced, ..url_parts::server(&whole, tls)? };
+    let deployment = Deployment::Sentinels;
+    let master = NodeSpec { deployment, announced, ..url_parts::server(&whole, tls)? };
 
     let (username, password) = take_access(&mut whole)?;
-    let access = NodeSpec { tls, username, password, ..NodeSpec::default() };
+    let access = NodeSpec { tls, username, password, deployment, ..NodeSpec::default() };
     let sentinels = hosts::entered_as(&access, sentinels);
     Ok(Some((SentinelEndpoint { name, sentinels, master }, whole)))
 }

@@ -58,7 +58,7 @@ pub(super) fn server(url: &Url, tls: bool) -> Result<NodeSpec> {
         let problem = "a user needs a password: write `redis://user:password@host`; for only a password, write `redis://:password@host`";
         return Err(config("password", problem));
     }
-    Ok(NodeSpec { host, port, socket: None, tls, username, password, database, announced: None })
+    Ok(NodeSpec { host, port, tls, username, password, database, ..NodeSpec::default() })
 }
 
 /// Decodes percent-encoding; `None` if the result is not UTF-8.

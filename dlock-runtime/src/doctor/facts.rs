@@ -6,6 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use crate::config::deployment::Deployment;
+
 /// A value that was read, or the reason why not, without secrets.
 pub(crate) type Read<T> = Result<T, Arc<str>>;
 
@@ -38,26 +40,6 @@ pub(crate) struct Terms {
     /// The number of replicas that must confirm a lock.
     pub(crate) replica_acks: u8,
     pub(crate) topology: Deployment,
-}
-
-/// The kind of deployment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deployment {
-    /// One server.
-    One,
-    /// A primary and its replicas, which sentinels monitor.
-    Sentinels,
-    /// Primaries that share the keys, and their replicas.
-    Cluster,
-    /// Independent servers that vote.
-    Quorum,
-}
-
-impl Deployment {
-    /// Returns `true` if a replica is promoted when a primary fails, and the manager follows.
-    pub(crate) const fn fails_over(self) -> bool {
-        matches!(self, Self::Sentinels | Self::Cluster)
-    }
 }
 
 /// A server and its role.

@@ -52,7 +52,13 @@ pub(super) fn role(info: &Info, terms: &Terms) -> Finding {
         let port = info.get("master_port").unwrap_or_default();
         let found = format!("it is a replica of {of}:{port}");
         let meaning = "it accepts no writes, so it can grant no lock; if it were writable, replication would overwrite its locks";
-        let cure = "name the primary, or its sentinels with `redis+sentinel://`";
+        let cure = match terms.topology {
+            Deployment::One => "name the primary, or its sentinels with `redis+sentinel://`",
+            Deployment::Sentinels | Deployment::Cluster => {
+                "examine it again after the failover; if it is still reported as the primary, check the servers that report it"
+            }
+            Deployment::Quorum => "name independent primaries as the servers of a quorum",
+        };
         return Finding::new(Danger, CHECK, found, meaning).advice(cure);
     }
     if info.number("cluster_enabled") == Some(1) && terms.topology != Deployment::Cluster {
@@ -166,6 +172,14 @@ mod tests {
     fn a_replica_is_no_place_for_locks() {
         let replica = role(&info("role:slave master_host:10.0.0.1 master_port:6379"), &terms());
         assert_is(&replica, Danger, "a replica of 10.0.0.1:6379");
+        for (topology, cure) in [
+            (Deployment::One, "its sentinels with `redis+sentinel://`"),
+            (Deployment::Sentinels, "examine it again after the failover"),
+            (Deployment::Cluster, "examine it again after the failover"),
+            (Deployment::Quorum, "name independent primaries"),
+        ] {
+            assert_is(&role(&info("role:slave"), &Terms { topology, ..terms() }), Danger, cure);
+        }
         assert_is(&role(&info("role:master"), &terms()), Fine, "a primary");
         assert_is(&role(&info("redis_mode:sentinel"), &terms()), Danger, "redis+sentinel");
         assert_is(&role(&info("server_mode:sentinel"), &terms()), Danger, "redis+sentinel");

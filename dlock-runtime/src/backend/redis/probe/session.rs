@@ -64,7 +64,7 @@ impl<'a> ProbeSession<'a> {
         let route = self.route;
         let asked = async {
             let reply = self.connection.send_packed_command(question).await;
-            reply.map_err(|error| route.connection_failure(error, self.connection.inbound()))
+            route.reply_or_failure(reply, &self.connection)
         };
         self.timeout.wait(asked).await
     }
@@ -74,7 +74,7 @@ impl<'a> ProbeSession<'a> {
         let (route, count) = (self.route, questions.len());
         let asked = async {
             let replies = self.connection.send_packed_commands(questions, 0, count).await;
-            replies.map_err(|error| route.connection_failure(error, self.connection.inbound()))
+            route.reply_or_failure(replies, &self.connection)
         };
         match self.timeout.wait(asked).await {
             Ok(replies) => replies.into_iter().map(Ok).collect(),

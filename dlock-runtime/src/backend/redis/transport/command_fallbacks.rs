@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redis::{Pipeline, RedisError, Value};
+use redis::{Pipeline, RedisError, RedisResult, Value};
 
 use crate::backend::redis::runtimes::Runtimes;
 use crate::backend::redis::transport::connect_target::{ConnectTarget, NewConnection};
@@ -26,6 +26,7 @@ use crate::backend::redis::transport::connection::Connection;
 use crate::backend::redis::transport::error_kind;
 use crate::backend::redis::transport::inbound::Inbound;
 use crate::clock::boot_time;
+use crate::config::deployment::Deployment;
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::telemetry;
@@ -92,7 +93,6 @@ impl ConnectTarget {
         if self.fallbacks.lacks_script_load.load(Ordering::Relaxed) {
             return self.connect_without_loading(runtimes, attempt).await;
         }
-        let sets_info = self.fallbacks.can_set_info();
         let open = || self.open_for_commands(runtimes, attempt);
         let named = |(untimed, _): &(_, _)| self.timed(untimed);
         let ((untimed, driver), replies) =
@@ -114,7 +114,7 @@ impl ConnectTarget {
             }
             Err(error) => return Err(self.connect_failure(error, timed.inbound())),
         };
-        self.on_first_reply(sets_info);
+        self.on_first_reply();
         self.fallbacks.closed_on_script_load.store(false, Ordering::Relaxed);
         if let Some(refusal) = replies.iter().find(|reply| error_kind::is_forbidden(reply)) {
             let replies = timed.send_packed_commands(&self.eval(), 0, 1).await;
@@ -203,14 +203,13 @@ impl ConnectTarget {
         runtimes: &Arc<Runtimes>,
         attempt: ConnectAttempt,
     ) -> Result<NewConnection, Failure> {
-        let sets_info = self.fallbacks.can_set_info();
         let open = || self.open_for_commands(runtimes, attempt);
         let named = |(untimed, _): &(_, _)| self.timed(untimed);
         let ((untimed, driver), replies) =
             self.begin(open, named, self.eval(), attempt, Evidence::Counts).await?;
         let mut timed = self.timed(&untimed);
         self.check_eval(&mut timed, replies).await?;
-        self.on_first_reply(sets_info);
+        self.on_first_reply();
         Ok(NewConnection { timed, untimed, scripts: None, driver })
     }
 
@@ -252,8 +251,9 @@ impl ConnectTarget {
             && fields.first().and_then(error_kind::text) == Some("sentinel")
         {
             let reason = format!(
-                "redis at {} is a sentinel: write `redis+sentinel://host,host,host/master-name`",
-                self.shown
+                "redis at {} is a sentinel: write `{}host,host,host/master-name`",
+                self.shown,
+                self.shown.advice().scheme_of(Deployment::Sentinels)
             );
             return Failure::new(FailureKind::Lasting, reason);
         }
@@ -299,14 +299,28 @@ impl ConnectTarget {
         }
     }
 
-    /// Notes the first reply to another command than `CLIENT SETINFO`, over a connection that sent
-    /// that command if `sets_info`.
+    /// Returns the outcome of a request on an open connection. Its reply may be the first of the
+    /// server.
+    pub(crate) fn reply_or_failure<T>(
+        &self,
+        reply: RedisResult<T>,
+        connection: &Connection,
+    ) -> Result<T, Failure> {
+        match reply {
+            Ok(reply) => {
+                self.on_first_reply();
+                Ok(reply)
+            }
+            Err(error) => Err(self.connection_failure(error, connection.inbound())),
+        }
+    }
+
+    /// Notes the first reply on a connection to another command than `CLIENT SETINFO`.
     ///
-    /// If the server closed the connection that sent `CLIENT SETINFO` before, and never replied,
-    /// that command was the reason.
-    fn on_first_reply(&self, sets_info: bool) {
-        let had_replied = self.has_replied.swap(true, Ordering::Relaxed);
-        if sets_info && !had_replied {
+    /// The reply to that command would have been the first of the server. If there was none, the
+    /// server closed each connection on which it was sent, and this connection was opened without.
+    fn on_first_reply(&self) {
+        if !self.has_replied.swap(true, Ordering::Relaxed) {
             self.mark_lacking(&self.fallbacks.lacks_client_setinfo, "CLIENT SETINFO", CLOSED);
         }
     }

@@ -74,12 +74,12 @@ impl ConnectTarget {
         let hint = if is_silent && self.server.tls && error.is_timeout() {
             // A Redis without TLS reads the ClientHello as an inline command, and waits for the end
             // of the line.
-            "; if it does not speak TLS on this port, write `redis://`"
+            format!("; if it does not speak TLS on this port, {}", self.write_scheme(false))
         } else if is_silent && !self.server.tls && self.server.socket.is_none() && is_closed {
             // A Redis with TLS closes a connection that does not begin with a ClientHello.
-            "; if it speaks TLS on this port, write `rediss://`"
+            format!("; if it speaks TLS on this port, {}", self.write_scheme(true))
         } else {
-            ""
+            String::new()
         };
         let failure = self.failure(error);
         Failure { reason: format!("{}{hint}", failure.reason).into(), ..failure }
@@ -105,7 +105,7 @@ impl ConnectTarget {
     }
 
     fn unauthorized(&self, text: &str) -> Failure {
-        let hint = credentials_hint(text);
+        let hint = self.shown.advice().refused_credentials(text);
         let text = self.shown.clean(text);
         let reason = format!("redis at {} refused the user or the password: {text}{hint}", self.shown);
         Failure::new(FailureKind::Lasting, reason)
@@ -116,7 +116,7 @@ impl ConnectTarget {
         let is_passing = PASSING_ERRORS.iter().any(|passing| text.contains(passing));
         let kind = if is_passing { FailureKind::Passing } else { FailureKind::Lasting };
         let hint = if text.starts_with("NOAUTH") {
-            "; write `:password@` or `user:password@` before the host"
+            self.shown.advice().missing_credentials()
         } else if text.contains("DB index is out of range") {
             "; write a database below its setting `databases`, which is 16 by default, or leave it out"
         } else {
@@ -138,7 +138,8 @@ impl ConnectTarget {
     /// Returns the failure of a server whose first bytes are not RESP.
     fn foreign_protocol(&self, first: &[u8]) -> Failure {
         if first.starts_with(&TLS_ALERT) && !self.server.tls {
-            let reason = format!("the server at {} speaks TLS on this port: write `rediss://`", self.shown);
+            let write = self.write_scheme(true);
+            let reason = format!("the server at {} speaks TLS on this port: {write}", self.shown);
             return Failure::new(FailureKind::Passing, reason);
         }
         // If it was a Redis server before, it may be one again, such as behind a proxy.
@@ -159,8 +160,8 @@ impl ConnectTarget {
                 let failure = self.error_reply(&String::from_utf8_lossy(line.get(1..).unwrap_or_default()));
                 let is_passing = failure.kind == FailureKind::Passing;
                 let kind = if is_passing { FailureKind::Passing } else { FailureKind::Untrusted };
-                let reason =
-                    format!("{}; it does not speak TLS on this port: write `redis://`", failure.reason);
+                let write = self.write_scheme(false);
+                let reason = format!("{}; it does not speak TLS on this port: {write}", failure.reason);
                 Some(Failure::new(kind, reason))
             }
             // A TLS record, or a RESP type that a Redis server may send.
@@ -169,8 +170,19 @@ impl ConnectTarget {
         }
     }
 
+    /// Returns the advice to use the scheme of the URL with TLS, or without.
+    fn write_scheme(&self, tls: bool) -> String {
+        format!("write `{}`", self.shown.advice().own_scheme(tls))
+    }
+
     /// Converts an error on an open connection.
+    ///
+    /// If the server has never replied, the connection is only as open as one to any port: the
+    /// first request may be the first that the server reads.
     pub(crate) fn connection_failure(&self, error: RedisError, inbound: &Inbound) -> Failure {
+        if !self.has_replied() {
+            return self.connect_failure(error, inbound);
+        }
         self.violation(inbound).unwrap_or_else(|| self.failure(error))
     }
 
@@ -196,18 +208,6 @@ impl ConnectTarget {
             format!("no connection to redis at {}: {}", self.shown, self.shown.clean(&error.to_string()))
         };
         Failure::new(FailureKind::Passing, reason)
-    }
-}
-
-/// Returns what to change if the server refuses credentials with this text.
-fn credentials_hint(text: &str) -> &'static str {
-    // Redis says so if its default user needs no password.
-    if text.contains("without any password configured") || text.contains("no password is set") {
-        "; it needs no password: leave out `:password@` before the host, or write the user as well, as in `user:password@`"
-    } else if text.starts_with("WRONGPASS") {
-        "; correct `user:password@` or `:password@` before the host, with `#`, `?`, `/`, `%`, and `@` percent-encoded"
-    } else {
-        ""
     }
 }
 
@@ -242,6 +242,7 @@ mod tests {
     use crate::backend::redis::tests::resp;
     use crate::backend::redis::transport::inbound::{Content, InboundStream};
     use crate::config::Settings;
+    use crate::config::deployment::Deployment;
     use crate::config::node_spec::NodeSpec;
 
     /// Returns a target that has never replied.
@@ -275,6 +276,11 @@ mod tests {
         known.has_replied.store(true, Ordering::Relaxed);
         let known_over_tls = target(true, None);
         known_over_tls.has_replied.store(true, Ordering::Relaxed);
+        let of_a_cluster = |tls| {
+            let server = NodeSpec { deployment: Deployment::Cluster, ..target(tls, None).server };
+            ConnectTarget::new(server, &Settings::default())
+        };
+        let (cluster, cluster_over_tls) = (of_a_cluster(false), of_a_cluster(true));
 
         for (target, kind, bytes, hint) in [
             (&plain, ConnectionReset, "", Some("if it speaks TLS on this port, write `rediss://`")),
@@ -287,6 +293,13 @@ mod tests {
             (&socket, ConnectionReset, "", None),
             (&known, ConnectionReset, "", None),
             (&known_over_tls, TimedOut, "", None),
+            (&cluster, ConnectionReset, "", Some("if it speaks TLS on this port, write `rediss+cluster://`")),
+            (
+                &cluster_over_tls,
+                TimedOut,
+                "",
+                Some("if it does not speak TLS on this port, write `redis+cluster://`"),
+            ),
         ] {
             let reason = failure_after(bytes, io(kind), target).await.reason;
 
@@ -294,6 +307,20 @@ mod tests {
                 Some(hint) => assert!(reason.ends_with(hint), "{kind:?} after {bytes:?}: {reason}"),
                 None => assert!(!reason.contains("TLS"), "{kind:?} after {bytes:?}: {reason}"),
             }
+        }
+    }
+
+    /// A connection is open before the server has replied, if it carries no `CLIENT SETINFO`.
+    #[tokio::test]
+    async fn the_first_request_fails_as_connecting_does() {
+        let (fresh, known) = (target(false, None), target(false, None));
+        known.has_replied.store(true, Ordering::Relaxed);
+        for (target, names_tls) in [(&fresh, true), (&known, false)] {
+            let inbound = Inbound::new(&target.shown, Content::Replies);
+
+            let failure = target.connection_failure(io(io::ErrorKind::BrokenPipe), &inbound);
+
+            assert_eq!(failure.reason.ends_with("write `rediss://`"), names_tls, "{failure:?}");
         }
     }
 
@@ -361,19 +388,6 @@ mod tests {
 
             assert!(failure.kind == kind && failure.reason.contains(words), "{shown}: {failure:?}");
         }
-    }
-
-    #[test]
-    fn refused_credentials_have_a_hint_by_their_text() {
-        for (text, hint) in [
-            ("ERR AUTH <password> called without any password configured", "; it needs no password"),
-            ("ERR Client sent AUTH, but no password is set", "; it needs no password"),
-            ("WRONGPASS invalid username-password pair", "; correct `user:password@`"),
-            ("WRONGPASS without any password configured", "; it needs no password"),
-        ] {
-            assert!(credentials_hint(text).starts_with(hint), "{text}");
-        }
-        assert_eq!(credentials_hint("ERR invalid password"), "");
     }
 
     #[test]

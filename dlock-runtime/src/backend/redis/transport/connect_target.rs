@@ -21,6 +21,7 @@ use crate::backend::redis::transport::sharded_subscriber::ShardSubscriber;
 use crate::backend::redis::transport::stream::{self, Dialer};
 #[cfg(feature = "tls")]
 use crate::backend::redis::transport::tls::TlsConnector;
+use crate::backend::redis::transport::url_advice::UrlAdvice;
 use crate::config::Settings;
 use crate::config::node_spec::NodeSpec;
 use crate::credentials::CredentialsProvider;
@@ -58,7 +59,8 @@ impl ConnectTarget {
             #[cfg(feature = "tls")]
             certificates: settings.certificates.clone(),
             credentials: settings.credentials.clone(),
-            shown: Redacted::new(&server.to_string()),
+            shown: Redacted::new(&server.to_string())
+                .with_advice(UrlAdvice::new(&server, settings.credentials.is_some())),
             owner: Arc::clone(&settings.owner),
             response_timeout: settings.rules.response_timeout,
             connect_timeout: settings.connect_timeout,
@@ -86,7 +88,7 @@ impl ConnectTarget {
         let mut connection = self.open(self.attempt()).await?;
         connection.inbound().allow_descriptions(1);
         let reply = connection.send_packed_command(command).await;
-        reply.map_err(|error| self.connection_failure(error, connection.inbound()))
+        self.reply_or_failure(reply, &connection)
     }
 
     /// Opens a connection, sends `commands`, and returns their replies.
@@ -94,7 +96,7 @@ impl ConnectTarget {
         let mut connection = self.open(self.attempt()).await?;
         connection.inbound().allow_descriptions(1);
         let replies = connection.send_packed_commands(commands, 0, commands.len()).await;
-        replies.map_err(|error| self.connection_failure(error, connection.inbound()))
+        self.reply_or_failure(replies, &connection)
     }
 
     /// Opens a connection whose replies time out.

@@ -2,6 +2,9 @@
 
 use redis::{ServerError, Value};
 
+use crate::backend::redis::transport::url_advice::UrlAdvice;
+use crate::config::deployment::Deployment;
+
 /// Returns the text of a reply.
 pub(crate) fn text(value: &Value) -> Option<&str> {
     match value {
@@ -33,23 +36,45 @@ pub(crate) fn forbids(error: &ServerError) -> bool {
 /// Returns `true` if the server cannot be used at all now: another server is needed, or it must
 /// recover.
 pub(crate) fn is_out_of_service(value: &Value) -> bool {
-    let Value::ServerError(error) = value else { return false };
-    ["READONLY", "LOADING", "MASTERDOWN", "NOAUTH"].iter().any(|code| has_code(error, code))
+    out_of_service(value).is_some()
+}
+
+/// Returns the error of a server that [is out of service](is_out_of_service).
+pub(crate) fn out_of_service(value: &Value) -> Option<&ServerError> {
+    let Value::ServerError(error) = value else { return None };
+    let codes = ["READONLY", "LOADING", "MASTERDOWN", "NOAUTH"];
+    codes.iter().any(|code| has_code(error, code)).then_some(error)
 }
 
 /// Returns what to do about an error, if the server's text does not say it. Empty if the cause is
 /// unknown.
-pub(super) fn hint(error: &ServerError) -> String {
+pub(super) fn hint(error: &ServerError, advice: UrlAdvice) -> String {
     if matches!(error.code(), "MOVED" | "ASK") {
-        "; it is part of a cluster: write `redis+cluster://host:port`".to_owned()
+        if advice.deployment() == Deployment::Cluster {
+            return String::new(); // the manager follows redirects
+        }
+        format!("; it is part of a cluster: write `{}host:port`", advice.scheme_of(Deployment::Cluster))
     } else if has_code(error, "READONLY") {
-        "; it is a replica: name the primary, or the sentinels with `redis+sentinel://host,host,host/master-name`".to_owned()
+        match advice.deployment() {
+            Deployment::One => format!(
+                "; it is a replica: name the primary, or the sentinels with `{}host,host,host/master-name`",
+                advice.scheme_of(Deployment::Sentinels)
+            ),
+            Deployment::Sentinels | Deployment::Cluster => {
+                "; it is a replica now: the manager looks for the new primary".to_owned()
+            }
+            Deployment::Quorum => {
+                "; it is a replica: name independent primaries as the servers of a quorum".to_owned()
+            }
+        }
     } else if let Some(command) = unknown_command(error) {
         match &*command {
             "WAIT" => "; this service has no `WAIT`: leave out `replica_acks`".to_owned(),
-            "ROLE" => "; this service has no `ROLE`, which distinguishes a primary from a replica: write `redis://host:port`, \
-                       without sentinels and cluster"
-                .to_owned(),
+            "ROLE" => format!(
+                "; this service has no `ROLE`, which distinguishes a primary from a replica: write `{}host:port`, without \
+                 sentinels and cluster",
+                advice.scheme_of(Deployment::One)
+            ),
             command => format!("; this service has no `{command}`, which locks need"),
         }
     } else if is_lacking(error) {
@@ -101,6 +126,7 @@ pub(crate) fn has_code(error: &ServerError, code: &str) -> bool {
 mod tests {
     use super::*;
     use crate::backend::redis::tests::resp::{self, server_error};
+    use crate::config::node_spec::NodeSpec;
 
     #[test]
     fn a_missing_permission_or_command_is_enough_to_forbid() {
@@ -207,7 +233,34 @@ mod tests {
             "LOADING Redis is loading the dataset in memory",
             "ERR syntax error",
         ] {
-            assert_eq!(hint(&server_error(line)), "", "{line}");
+            assert_eq!(hint(&server_error(line), advice(Deployment::One, false)), "", "{line}");
+        }
+    }
+
+    fn advice(deployment: Deployment, tls: bool) -> UrlAdvice {
+        UrlAdvice::new(&NodeSpec { tls, deployment, ..NodeSpec::default() }, false)
+    }
+
+    #[test]
+    fn another_deployment_is_named_only_if_it_may_help() {
+        use Deployment::{Cluster, One, Quorum, Sentinels};
+        const READONLY: &str = "READONLY You can't write against a read only replica.";
+        const MOVED: &str = "MOVED 7 h:2";
+        for (line, deployment, tls, expected) in [
+            (READONLY, One, false, "or the sentinels with `redis+sentinel://host"),
+            (READONLY, One, true, "or the sentinels with `rediss+sentinel://host"),
+            (READONLY, Sentinels, false, "the manager looks for the new primary"),
+            (READONLY, Cluster, false, "the manager looks for the new primary"),
+            (READONLY, Quorum, false, "name independent primaries"),
+            (MOVED, One, false, "write `redis+cluster://host:port`"),
+            (MOVED, Sentinels, true, "write `rediss+cluster://host:port`"),
+            (MOVED, Cluster, false, ""),
+        ] {
+            let hint = hint(&server_error(line), advice(deployment, tls));
+
+            let schemes = usize::from(expected.contains("://"));
+            assert!(hint.contains(expected) && hint.matches("://").count() == schemes, "{line}: {hint}");
+            assert_eq!(hint.is_empty(), expected.is_empty(), "{line}: {hint}");
         }
     }
 }

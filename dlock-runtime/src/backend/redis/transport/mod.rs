@@ -14,6 +14,7 @@
 //! | `keepalive`, `backoff` | when a connection is pinged, and when it is opened again |
 //! | `subscriber`, `sharded_subscriber` | connections for pub/sub messages |
 //! | `error_kind`, `redacted` | what an error reply means, and its text without secrets |
+//! | `url_advice` | what to change in the URL of a server |
 
 pub(super) mod address;
 pub(super) mod backoff;
@@ -38,3 +39,4 @@ pub(super) mod subscriber;
 mod tests;
 #[cfg(feature = "tls")]
 pub(super) mod tls;
+pub(super) mod url_advice;

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 use redis::ServerError;
 
 use crate::backend::redis::transport::error_kind::{forbids, has_code, hint};
+use crate::backend::redis::transport::url_advice::UrlAdvice;
+use crate::config::node_spec::NodeSpec;
 use crate::printable::is_unprintable;
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::sync::lock;
@@ -14,6 +16,7 @@ use crate::token::{PREFIX, REDISSON_PREFIX};
 /// A server as it may appear in texts: its address, and the secrets to remove from its error texts.
 pub(crate) struct Redacted {
     address: Arc<str>,
+    advice: UrlAdvice,
     /// The passwords that were sent last.
     secrets: Mutex<VecDeque<Arc<str>>>,
 }
@@ -32,7 +35,18 @@ impl std::fmt::Display for Redacted {
 
 impl Redacted {
     pub(crate) fn new(address: &str) -> Self {
-        Self { address: address.into(), secrets: Mutex::default() }
+        let advice = UrlAdvice::new(&NodeSpec::default(), false);
+        Self { address: address.into(), advice, secrets: Mutex::default() }
+    }
+
+    /// Sets what texts advise. The default is the advice for the URL of one server.
+    pub(super) fn with_advice(self, advice: UrlAdvice) -> Self {
+        Self { advice, ..self }
+    }
+
+    /// Returns what texts advise.
+    pub(crate) fn advice(&self) -> UrlAdvice {
+        self.advice
     }
 
     /// Records a password before it is sent. If passwords change, connections may use different
@@ -57,7 +71,12 @@ impl Redacted {
         } else {
             FailureKind::Passing
         };
-        Failure::new(kind, format!("redis at {self} replied: {}{}", self.error_text(error), hint(error)))
+        Failure::new(kind, format!("redis at {self} replied: {}", self.advised_text(error)))
+    }
+
+    /// Returns the text of an error reply, and what to do about it.
+    pub(crate) fn advised_text(&self, error: &ServerError) -> String {
+        format!("{}{}", self.error_text(error), hint(error, self.advice))
     }
 
     /// Returns the text of an error reply.

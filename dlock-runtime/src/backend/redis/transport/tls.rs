@@ -242,7 +242,9 @@ pub(crate) fn failure(
             format!("its certificate {}", distrust(problem, server, given, shown))
         }
         TlsError::AlertReceived(alert) => refusal(*alert),
-        TlsError::InvalidMessage(_) => "it does not speak TLS on this port: write `redis://`".to_owned(),
+        TlsError::InvalidMessage(_) => {
+            format!("it does not speak TLS on this port: write `{}`", shown.advice().own_scheme(false))
+        }
         TlsError::PeerIncompatible(problem) => {
             format!("it supports no common TLS version or cipher suite: {problem:?}")
         }

@@ -13,6 +13,7 @@ use crate::backend::redis::transport::address::Address;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::redis::transport::error_kind;
 use crate::backend::redis::transport::redacted::Redacted;
+use crate::config::deployment::Deployment;
 use crate::protocol::command::{Failure, FailureKind};
 
 /// The cluster as seen by one of its servers.
@@ -58,8 +59,12 @@ impl ClusterView {
         if let Some(error) = refused {
             let text = error.details().unwrap_or_default();
             let problem = if text.contains("cluster support disabled") || text.contains("unknown command") {
-                "is not part of a cluster: write `redis://host:port` for one server, or `redis+sentinel://host,host/name` for the \
-                 primary that sentinels report"
+                let [one, sentinels] =
+                    [Deployment::One, Deployment::Sentinels].map(|other| server.advice().scheme_of(other));
+                &format!(
+                    "is not part of a cluster: write `{one}host:port` for one server, or `{sentinels}host,host/name` for the \
+                     primary that sentinels report"
+                )
             } else if error.code() == "NOPERM" {
                 "does not allow this user to query the slots: allow it `+cluster|info +cluster|slots +asking +role`"
             } else {

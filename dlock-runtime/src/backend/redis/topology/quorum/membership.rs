@@ -11,7 +11,9 @@ use redis::Value;
 
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::redis::transport::connection::Connection;
+use crate::backend::redis::transport::redacted::Redacted;
 use crate::clock::boot_time;
+use crate::config::deployment::Deployment;
 use crate::protocol::command::{Command, Failure, FailureKind};
 use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
@@ -88,7 +90,7 @@ impl Membership {
     }
 
     /// Records what a server reports about itself.
-    fn enter(&self, server: usize, info: &ServerUptime<'_>, shown: String) -> Result<(), Failure> {
+    fn enter(&self, server: usize, info: &ServerUptime<'_>, shown: &Redacted) -> Result<(), Failure> {
         let mut entries = lock(&self.entries);
         let reject =
             |problem: String| Failure::new(FailureKind::Lasting, format!("redis at {shown} {problem}"));
@@ -97,7 +99,8 @@ impl Membership {
             return Err(reject(problem.to_owned()));
         }
         if info.is_in_cluster {
-            return Err(reject("is part of a cluster: write `redis+cluster://`".to_owned()));
+            let scheme = shown.advice().scheme_of(Deployment::Cluster);
+            return Err(reject(format!("is part of a cluster: write `{scheme}`")));
         }
         let same = |(other, entry): (usize, &Option<MemberEntry>)| {
             entry
@@ -111,6 +114,7 @@ impl Membership {
         let Some(entry) = entries.servers.get_mut(server) else { return Ok(()) };
         if entry.as_ref().is_none_or(|entry| entry.run_id != info.run_id) {
             let run_id = info.run_id.to_owned();
+            let shown = shown.to_string();
             *entry = Some(MemberEntry { run_id, shown, met: boot_time(), up: info.up });
         }
         Ok(())
@@ -146,7 +150,7 @@ impl MemberIndex {
             let text = format!("redis at {} does not report its uptime", route.shown);
             Failure::new(FailureKind::Passing, text)
         })?;
-        self.membership.enter(self.server, &info, route.shown.to_string())
+        self.membership.enter(self.server, &info, &route.shown)
     }
 }
 
@@ -192,7 +196,7 @@ mod tests {
     }
 
     fn enter(membership: &Membership, server: usize, info: &ServerUptime<'_>) -> Result<(), Failure> {
-        membership.enter(server, info, format!("h{server}:6379"))
+        membership.enter(server, info, &Redacted::new(&format!("h{server}:6379")))
     }
 
     #[test]

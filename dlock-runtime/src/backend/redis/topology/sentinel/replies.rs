@@ -5,6 +5,7 @@ use redis::Value;
 use crate::backend::redis::transport::address::Address;
 use crate::backend::redis::transport::error_kind::text;
 use crate::backend::redis::transport::redacted::Redacted;
+use crate::config::deployment::Deployment;
 use crate::protocol::command::{Failure, FailureKind};
 
 /// A completed failover.
@@ -50,9 +51,11 @@ pub(super) fn master(reply: &Value, name: &str, sentinel: &Redacted) -> Result<A
             }
             "LOADING" => return Err(sentinel.failure(error)),
             _ if error.details().is_some_and(|text| text.contains("unknown command")) => {
-                "is no sentinel: write the addresses of sentinels before the `/`, or `redis://host:port` for one server \
-                 without sentinels"
-                    .to_owned()
+                format!(
+                    "is no sentinel: write the addresses of sentinels before the `/`, or `{}host:port` for one server without \
+                     sentinels",
+                    sentinel.advice().scheme_of(Deployment::One)
+                )
             }
             _ => return Err(sentinel.failure(error)),
         },
