@@ -492,3 +492,19 @@ async fn refused_credentials_name_where_they_were_given() {
     let text = refused.expect_err("it is refused").to_string();
     assert!(!text.contains("before the host"), "{text}");
 }
+
+#[tokio::test]
+async fn the_words_of_a_reply_to_role_are_the_reason() {
+    let primary = HostileServer::answering(&["ROLE"], &Answer::Error("LOADING Redis is loading the dataset"));
+    let port = primary.port().to_string();
+    let named = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
+    let sentinel = HostileServer::start(move |request| match request.name() {
+        "SENTINEL" => Answer::Raw(named.clone().into_bytes()),
+        _ => Answer::Usual,
+    });
+    let url = format!("redis+sentinel://127.0.0.1:{}/shop", sentinel.port());
+
+    let error = connect(&url).await.expect_err("it is loading").to_string();
+
+    assert!(error.contains("LOADING Redis is loading"), "{error}");
+}

@@ -203,8 +203,9 @@ impl PipelineBatch {
 
     /// Completes the requests with their replies. Returns those that must be sent again.
     fn dispatch_replies(&mut self, answers: &[Value]) -> Option<Self> {
-        if answers.iter().any(error_kind::is_out_of_service) {
-            self.connection.give_up_because("is out of service: read-only, loading or without a master");
+        if let Some(error) = answers.iter().find_map(error_kind::out_of_service) {
+            let error = self.connection.target.shown.advised_text(error);
+            self.connection.give_up_because(&format!("is out of service: {error}"));
         } else {
             self.connection.answered();
         }

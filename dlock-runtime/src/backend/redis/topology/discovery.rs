@@ -83,8 +83,9 @@ impl Discovery {
         };
         let reply = connection.send_packed_command(&redis::cmd(question)).await;
         let reply = reply.map_err(|error| route.connection_failure(error, connection.inbound()))?;
-        if error_kind::is_out_of_service(&reply) {
-            let text = format!("redis at {} is out of service", route.shown);
+        if let Some(error) = error_kind::out_of_service(&reply) {
+            let text =
+                format!("redis at {} is out of service: {}", route.shown, route.shown.advised_text(error));
             return Err(Failure::new(FailureKind::Passing, text));
         }
         match self {
@@ -215,7 +216,8 @@ mod tests {
         for checked in [checked(&fixed, LOADING, LOADING).await, checked(&primary, "+PONG", LOADING).await] {
             let [_, looked] = checked;
             let failure = looked.expect_err("it loads");
-            assert!(failure.reason.contains("is out of service"), "{}", failure.reason);
+            let words = format!("is out of service: {}", &LOADING[1..]);
+            assert!(failure.reason.ends_with(&words), "{}", failure.reason);
         }
     }
 
