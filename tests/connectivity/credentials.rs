@@ -123,9 +123,10 @@ async fn failed_callback_is_unavailable_and_called_again() {
 #[tokio::test]
 async fn hanging_or_panicking_callback_is_unavailable_in_time() {
     let server = RedisServer::start();
-    let builder = LockManager::builder(&server.url()).connect_timeout(Duration::from_millis(200));
+    let builder = LockManager::builder(&server.url());
 
-    let hangs = builder.clone().credentials(|| async { std::future::pending().await }).connect();
+    let hangs = builder.clone().connect_timeout(Duration::from_millis(200));
+    let hangs = hangs.credentials(|| async { std::future::pending().await }).connect();
     let hangs = within(Duration::from_secs(2), "the timeout", hangs).await;
     let panics = builder.credentials(|| async { panic!("a bug in the callback") }).connect();
     let panics = within(Duration::from_secs(2), "the failure", panics).await;
