@@ -464,6 +464,7 @@ async fn a_read_only_primary_of_sentinels_or_a_cluster_is_no_reason_to_name_sent
     ] {
         for text in texts(&url).await {
             assert!(text.contains("READONLY") && !text.contains("redis+sentinel://host"), "{url}: {text}");
+            assert!(!text.contains("`+evalsha`"), "{url}: {text}");
         }
     }
 }
@@ -507,4 +508,38 @@ async fn the_words_of_a_reply_to_role_are_the_reason() {
     let error = connect(&url).await.expect_err("it is loading").to_string();
 
     assert!(error.contains("LOADING Redis is loading"), "{error}");
+}
+
+#[tokio::test]
+async fn doctor_advises_an_acl_rule_only_if_permission_is_denied() {
+    use dlock_tests::filter::{FilterProxy, Lack};
+    let real = RedisServer::start();
+    for command in ["SUBSCRIBE", "MEMORY USAGE", "HSET"] {
+        let proxy = FilterProxy::in_front_of(&real, &[(command, Lack::Unknown)]);
+        let report = doctor(&proxy.url_with("")).await.expect("the URL can be used").to_string();
+        assert!(report.contains("nknown command") && !report.contains("ACL SETUSER"), "{command}: {report}");
+    }
+    for answer in [Answer::Error("LOADING Redis is loading the dataset in memory"), Answer::Silence] {
+        let server = HostileServer::answering(&["SUBSCRIBE"], &answer);
+        let report = doctor(&server.url()).await.expect("the URL can be used");
+        let channel = report.findings().iter().find(|finding| finding.check() == "channel");
+        let channel = channel.expect("it is examined").to_string();
+        assert!(!channel.contains("ACL SETUSER"), "{answer:?}: {channel}");
+    }
+}
+
+#[tokio::test]
+async fn doctor_names_the_cause_of_a_server_that_accepts_no_writes() {
+    for (reply, cure) in [
+        ("READONLY You can't write against a read only replica.", "name the primary"),
+        ("MOVED 15123 127.0.0.1:1", "name the cluster with `redis+cluster://`"),
+    ] {
+        let server = HostileServer::answering(&["SET", "EVAL", "EVALSHA"], &Answer::Error(reply));
+
+        let report = doctor(&server.url()).await.expect("the URL can be used").to_string();
+
+        let code = reply.split(' ').next().expect("it has a code");
+        assert!(report.contains(code) && report.contains(cure), "{report}");
+        assert!(!report.contains("ACL SETUSER") && !report.contains("`+evalsha`"), "{report}");
+    }
 }

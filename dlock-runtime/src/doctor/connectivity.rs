@@ -1,8 +1,11 @@
 //! Checks of how well a server can be used by this user: clock, latency, commands, messages.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
-use crate::doctor::facts::{Deployment, Info, Need, Probe, RecordNeed, Refusal, ServerReplies, Terms};
+use crate::doctor::facts::{
+    Deployment, Info, Need, Probe, RecordNeed, Refusal, RefusalCause, ServerReplies, Terms,
+};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
@@ -111,24 +114,22 @@ pub(super) fn forks(info: &Info, terms: &Terms) -> Option<Finding> {
     Some(finding.advice("use a separate server for locks, or raise `response_timeout`"))
 }
 
-/// Checks that this user may run the commands that locks need, by the results of trying each.
+/// Checks that the server runs the commands that locks need for this user, by the results of trying
+/// each.
 pub(super) fn commands(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
     const CHECK: &str = "commands";
     let refused = replies.probes.iter().filter_map(|probe| Some((probe, probe.reply.as_ref().err()?)));
-    let (mut forbidden, unable): (Vec<_>, Vec<_>) = refused.partition(|(probe, refusal)| {
-        refusal.is_forbidden || matches!(probe.need, Need::Tracking | Need::ScriptNames | Need::Owner)
-    });
+    let (mut lacking, unable): (Vec<_>, Vec<_>) = refused.partition(|(_, refusal)| refusal.is_lasting());
     // Of the steps in a lock's life, only the first is reported: later ones need the same
     // permissions.
-    forbidden.dedup_by(|(next, _), (probe, _)| next.rule.is_none() && probe.rule.is_none());
+    lacking.dedup_by(|(next, _), (probe, _)| next.rule.is_none() && probe.rule.is_none());
     let mut findings: Vec<_> =
-        forbidden.iter().map(|(probe, refusal)| not_allowed(probe, refusal, terms)).collect();
-    // Any other failure also affects further commands, so only the first is reported.
-    findings.extend(unable.first().map(|(probe, refusal)| {
-        let found = format!("`{}` failed: {}", probe.command, refusal.said);
-        let finding = Finding::new(Danger, CHECK, found, "it can grant no lock in this state");
-        finding.advice("fix the reported problem; the server's log shows more")
-    }));
+        lacking.iter().map(|(probe, refusal)| refused_command(probe, refusal, terms)).collect();
+    // Any other failure also affects further commands, so only the first of the worst is reported.
+    let mut unable: Vec<_> =
+        unable.iter().map(|(probe, refusal)| refused_command(probe, refusal, terms)).collect();
+    unable.sort_by_key(|finding| Reverse(finding.severity()));
+    findings.extend(unable.into_iter().next());
     if findings.iter().all(|finding| finding.check() != CHECK) {
         let found = "every command that locks need is allowed";
         findings.push(Finding::new(
@@ -141,19 +142,54 @@ pub(super) fn commands(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
     findings
 }
 
-/// Reports that a server of a quorum does not allow `INFO`, which identifies it and reports its
+/// Reports that a server of a quorum does not reply to `INFO`, which identifies it and reports its
 /// uptime.
-pub(super) fn not_introduced(why: &str, terms: &Terms) -> Option<Finding> {
-    let found = format!("this user may not run `INFO`: {why}");
-    let finding =
-        Finding::new(Danger, "commands", found, "a server that does not report its uptime has no vote");
-    (terms.topology == Deployment::Quorum).then(|| finding.advice("allow it with `ACL SETUSER`: `+info`"))
+pub(super) fn not_introduced(refusal: &Refusal, terms: &Terms) -> Option<Finding> {
+    let meaning = "a server that does not report its uptime has no vote";
+    let finding = Finding::new(Danger, "commands", found("INFO", refusal), meaning);
+    let cure = match refusal.cause {
+        RefusalCause::NotPermitted => "allow it with `ACL SETUSER`: `+info`",
+        cause => cure_of(cause, terms),
+    };
+    (terms.topology == Deployment::Quorum).then(|| finding.advice(cure))
 }
 
-fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
+/// Returns what was found about a command that failed.
+fn found(command: &str, refusal: &Refusal) -> String {
+    let said = &refusal.said;
+    match refusal.cause {
+        RefusalCause::NotPermitted => format!("this user may not run `{command}`: {said}"),
+        RefusalCause::NoCommand => format!("this service has no `{command}`: {said}"),
+        _ => format!("`{command}` failed: {said}"),
+    }
+}
+
+/// Returns what to do about a failed command. An ACL rule helps only if a permission is missing.
+fn cure_of(cause: RefusalCause, terms: &Terms) -> &'static str {
+    match cause {
+        RefusalCause::NotPermitted => "allow it with `ACL SETUSER`",
+        RefusalCause::NoCommand => "use a service that has it",
+        RefusalCause::ReadOnly if terms.topology.fails_over() => {
+            "it is a replica: if no failover is in progress, check which server is the primary"
+        }
+        RefusalCause::ReadOnly => {
+            "it is a replica: name the primary, or its sentinels with `redis+sentinel://`"
+        }
+        RefusalCause::OtherNode if terms.topology == Deployment::Cluster => {
+            "slots are moving: run this again when they have moved"
+        }
+        RefusalCause::OtherNode => "it is a node of a cluster: name the cluster with `redis+cluster://`",
+        RefusalCause::Other => "fix the reported problem; the server's log shows more",
+    }
+}
+
+fn refused_command(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
     let Probe { command, rule, need, .. } = probe;
     let (severity, check, meaning) = match need {
-        Need::Locks => (Danger, "commands", "locks cannot be acquired, or cannot be renewed and released"),
+        Need::Locks if refusal.is_lasting() => {
+            (Danger, "commands", "locks cannot be acquired, or cannot be renewed and released")
+        }
+        Need::Locks => (Danger, "commands", "it can grant no lock in this state"),
         Need::Telling => (Warning, "channel", NOT_TOLD),
         Need::Fencing => {
             (Warning, "fencing", "locks work, but requests for a fencing token and inspections fail")
@@ -165,18 +201,30 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
             (Note, "owner", "locks work, but `CLIENT LIST` does not show whose connections these are")
         }
     };
-    if refusal.is_unknown() && rule.is_some() {
-        let found = format!("this service has no `{command}`: {}", refusal.said);
-        let finding = Finding::new(severity, check, found, meaning);
-        return match (need, *command) {
-            (_, "WAIT") => finding.advice("leave out `replica_acks`, or use a service that has it"),
-            (Need::Tracking, _) => finding.advice("write `tracking=off`, or use a service that has it"),
-            (Need::ScriptNames | Need::Owner, _) => finding,
-            _ => finding.advice("use a service that has it"),
-        };
+    let found = match rule {
+        None if refusal.is_unknown() => {
+            format!("this service lacks a command of `{command}`: {}", refusal.said)
+        }
+        _ => found(command, refusal),
+    };
+    let finding = Finding::new(severity, check, found, meaning);
+    match (refusal.cause, need) {
+        (RefusalCause::NotPermitted, _) => finding.advice(permission(probe, terms)),
+        (RefusalCause::NoCommand, _) if *command == "WAIT" => {
+            finding.advice("leave out `replica_acks`, or use a service that has it")
+        }
+        (RefusalCause::NoCommand, Need::Tracking) => {
+            finding.advice("write `tracking=off`, or use a service that has it")
+        }
+        (RefusalCause::NoCommand, Need::ScriptNames | Need::Owner) => finding,
+        (cause, _) => finding.advice(cure_of(cause, terms)),
     }
+}
+
+/// Returns the advice to allow a command.
+fn permission(probe: &Probe, terms: &Terms) -> String {
     let (keys, counters) = key_patterns(&terms.namespace);
-    let on = match need {
+    let on = match probe.need {
         Need::Locks => format!(" on the keys `{keys}`"),
         Need::Telling => format!(" on the channels `&{}`", terms.channels),
         Need::Fencing => format!(" on the keys `{counters}`"),
@@ -184,11 +232,8 @@ fn not_allowed(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         Need::ScriptNames => ", which makes requests shorter".to_owned(),
         Need::Owner => String::new(),
     };
-    let rule = rule.map_or("the other commands of this layout".to_owned(), |rule| format!("`{rule}`"));
-    let cure = format!("allow it with `ACL SETUSER`: {rule}{on}");
-    let found = format!("this user may not run `{command}`: {}", refusal.said);
-    Finding::new(severity, check, found, meaning)
-        .advice(format!("{cure}; the guide on operating has the complete line"))
+    let rule = probe.rule.map_or("the other commands of this layout".to_owned(), |rule| format!("`{rule}`"));
+    format!("allow it with `ACL SETUSER`: {rule}{on}; the guide on operating has the complete line")
 }
 
 /// Returns the patterns of the keys of a namespace: locks, and names in braces.
@@ -200,17 +245,26 @@ fn key_patterns(namespace: &str) -> (String, String) {
     }
 }
 
-/// Checks that this user may keep the records of idempotent calls and of jobs. `None` if it may.
+/// Checks that the server runs the commands of the records of idempotent calls and of jobs for this
+/// user.
 ///
-/// Locks need none of these commands, so what is missing is one note.
-pub(super) fn records(replies: &ServerReplies, terms: &Terms) -> Option<Finding> {
+/// Locks need none of these commands, so what is missing is one note for each cause.
+pub(super) fn records(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
     let probes = replies.record_probes.iter();
     let refused: Vec<_> = probes.filter_map(|probe| Some((probe, probe.reply.as_ref().err()?))).collect();
+    let (lacking, unable): (Vec<_>, Vec<_>) =
+        refused.into_iter().partition(|(_, refusal)| refusal.is_lasting());
+    let (unknown, forbidden): (Vec<_>, Vec<_>) =
+        lacking.into_iter().partition(|(_, refusal)| refusal.is_unknown());
+    [forbidden, unknown, unable].iter().filter_map(|refused| refused_records(refused, terms)).collect()
+}
+
+/// Reports commands of records that failed for one cause. `None` if there are none.
+fn refused_records(refused: &[(&Probe<RecordNeed>, &Refusal)], terms: &Terms) -> Option<Finding> {
     let (_, first) = refused.first()?;
     let list = |of: fn(&Probe<RecordNeed>) -> &str| {
-        refused.iter().map(|(probe, _)| format!("`{}`", of(probe))).collect::<Vec<_>>().join(", ")
+        refused.iter().map(|(probe, _)| of(probe)).collect::<Vec<_>>().join("`, `")
     };
-    let found = format!("this user may not run {}: {}", list(|probe| probe.command), first.said);
     let all_are = |need| refused.iter().all(|(probe, _)| probe.need == need);
     let meaning = match (all_are(RecordNeed::Calls), all_are(RecordNeed::Jobs)) {
         (true, _) => "locks, leaders, and scheduled jobs work, but idempotent calls fail",
@@ -219,12 +273,17 @@ pub(super) fn records(replies: &ServerReplies, terms: &Terms) -> Option<Finding>
         }
         _ => "locks and leaders work, but idempotent calls and scheduled jobs fail",
     };
-    let (keys, counters) = key_patterns(&terms.namespace);
-    let rules = list(|probe| probe.rule.unwrap_or(probe.command));
-    let advice = format!(
-        "if the service uses them, allow the commands with `ACL SETUSER`: {rules} on the keys `{keys}` and `{counters}`"
-    );
-    Some(Finding::new(Note, "records", found, meaning).advice(advice))
+    let cure = match first.cause {
+        RefusalCause::NotPermitted => {
+            let (keys, counters) = key_patterns(&terms.namespace);
+            let rules = list(|probe| probe.rule.unwrap_or(probe.command));
+            format!("allow the commands with `ACL SETUSER`: `{rules}` on the keys `{keys}` and `{counters}`")
+        }
+        RefusalCause::NoCommand => "use a service that has them".to_owned(),
+        cause => cure_of(cause, terms).to_owned(),
+    };
+    let finding = Finding::new(Note, "records", found(&list(|probe| probe.command), first), meaning);
+    Some(finding.advice(format!("for idempotent calls or scheduled jobs, {cure}")))
 }
 
 /// The effect of a server without `EVALSHA`.
@@ -240,12 +299,15 @@ pub(super) fn channel(replies: &ServerReplies, terms: &Terms) -> Finding {
             "this user may subscribe to releases",
             "a release wakes the next waiter",
         ),
-        Err(why) => {
+        Err(refusal) => {
             let meaning = format!("{NOT_TOLD}, {}", millis(terms.poll_interval));
-            let cure =
-                format!("allow it with `ACL SETUSER`: `+subscribe` on the channels `&{}`", terms.channels);
-            Finding::new(Warning, CHECK, format!("this user may not subscribe to releases: {why}"), meaning)
-                .advice(cure)
+            let cure = match refusal.cause {
+                RefusalCause::NotPermitted => {
+                    format!("allow it with `ACL SETUSER`: `+subscribe` on the channels `&{}`", terms.channels)
+                }
+                cause => cure_of(cause, terms).to_owned(),
+            };
+            Finding::new(Warning, CHECK, found("SUBSCRIBE", refusal), meaning).advice(cure)
         }
     }
 }
@@ -336,21 +398,22 @@ mod tests {
 
     #[test]
     fn forbidden_commands_are_reported_each_others_once() {
+        use RefusalCause::{NotPermitted, Other};
         let probe = |command, need, reply| Probe { command, rule: Some("+it"), need, reply };
-        let refusal = |is_forbidden| Err(Refusal { is_forbidden, said: "no".into() });
+        let refusal = |cause| Err(Refusal { cause, said: "no".into() });
         let of = |probes| commands(&ServerReplies { probes, ..replies() }, &terms());
 
         assert_is(&of(vec![probe("SET", Need::Locks, Ok(()))])[0], Fine, "every command");
         let forbidden = of(vec![
-            probe("SET", Need::Locks, refusal(true)),
-            probe("PUBLISH", Need::Telling, refusal(true)),
-            probe("SET of a counter", Need::Fencing, refusal(true)),
+            probe("SET", Need::Locks, refusal(NotPermitted)),
+            probe("PUBLISH", Need::Telling, refusal(NotPermitted)),
+            probe("SET of a counter", Need::Fencing, refusal(NotPermitted)),
         ]);
         assert_is(&forbidden[0], Danger, "~dlock:*");
         assert_is(&forbidden[1], Warning, "&dlock:grant:*");
         assert_is(&forbidden[2], Warning, "~{dlock:*");
         let unable =
-            of(vec![probe("SET", Need::Locks, refusal(false)), probe("DEL", Need::Locks, refusal(false))]);
+            of(vec![probe("SET", Need::Locks, refusal(Other)), probe("DEL", Need::Locks, refusal(Other))]);
         assert_eq!(unable.len(), 1, "{unable:?}");
         assert_is(&unable[0], Danger, "`SET` failed: no");
     }
@@ -358,7 +421,7 @@ mod tests {
     #[test]
     fn missing_commands_of_records_are_one_note() {
         let probe = |command, need, is_refused| {
-            let refusal = Refusal { is_forbidden: true, said: "NOPERM".into() };
+            let refusal = Refusal { cause: RefusalCause::NotPermitted, said: "NOPERM".into() };
             Probe { command, rule: Some("+it"), need, reply: if is_refused { Err(refusal) } else { Ok(()) } }
         };
         let of = |refused: [bool; 3]| {
@@ -370,27 +433,109 @@ mod tests {
             records(&ServerReplies { record_probes, ..replies() }, &terms())
         };
 
-        assert!(of([false; 3]).is_none());
-        let all = of([true; 3]).expect("it is reported");
-        assert_is(&all, Note, "`HSET`, `EXISTS`, `HLEN`: NOPERM");
-        let both = of([false, true, true]).expect("it is reported");
-        assert_is(&both, Note, "but idempotent calls and scheduled jobs fail");
-        assert_is(
-            &of([false, false, true]).expect("it is reported"),
-            Note,
-            "idempotent calls work, but scheduled",
-        );
-        assert_is(
-            &of([false, true, false]).expect("it is reported"),
-            Note,
-            "jobs work, but idempotent calls fail",
-        );
+        assert!(of([false; 3]).is_empty());
+        for (refused, said) in [
+            ([true; 3], "`HSET`, `EXISTS`, `HLEN`: NOPERM"),
+            ([false, true, true], "but idempotent calls and scheduled jobs fail"),
+            ([false, false, true], "idempotent calls work, but scheduled"),
+            ([false, true, false], "jobs work, but idempotent calls fail"),
+        ] {
+            let findings = of(refused);
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert_is(&findings[0], Note, said);
+        }
+    }
+
+    #[test]
+    fn records_that_fail_for_different_causes_have_different_advice() {
+        let probe = |command, cause| Probe {
+            command,
+            rule: Some("+it"),
+            need: RecordNeed::CallsAndJobs,
+            reply: Err(Refusal { cause, said: "no".into() }),
+        };
+        let record_probes = vec![
+            probe("HSET", RefusalCause::NotPermitted),
+            probe("MEMORY USAGE", RefusalCause::NoCommand),
+            probe("HLEN", RefusalCause::Other),
+        ];
+
+        let findings = records(&ServerReplies { record_probes, ..replies() }, &terms());
+
+        let texts: Vec<_> = findings.iter().map(ToString::to_string).collect();
+        assert_eq!(texts.len(), 3, "{texts:?}");
+        for (text, [found, advised]) in texts.iter().zip([
+            ["may not run `HSET`: no", "ACL SETUSER`: `+it`"],
+            ["has no `MEMORY USAGE`: no", "use a service that has them"],
+            ["`HLEN` failed: no", "fix the reported problem"],
+        ]) {
+            assert!(text.contains(found) && text.contains(advised), "{text}");
+        }
+    }
+
+    /// Returns the findings about a server that refuses every command for this cause.
+    fn all_refused(cause: RefusalCause, terms: &Terms) -> Vec<Finding> {
+        let refusal = Refusal { cause, said: "no".into() };
+        let probe = |rule, need| Probe { command: "X", rule, need, reply: Err(refusal.clone()) };
+        let record =
+            Probe { command: "Y", rule: Some("+y"), need: RecordNeed::Calls, reply: Err(refusal.clone()) };
+        let probes = [probe(Some("+evalsha"), Need::ScriptNames), probe(None, Need::Locks)];
+        let (record_probes, listening) = (vec![record], Err(refusal.clone()));
+        let others = ServerReplies { listening, record_probes, ..replies() };
+        let of_each = probes.map(|probe| {
+            let findings = commands(&ServerReplies { probes: vec![probe], ..replies() }, terms);
+            findings.into_iter().next().expect("a finding")
+        });
+        let mut findings = of_each.to_vec();
+        findings.extend(records(&others, terms));
+        findings.extend([channel(&others, terms)]);
+        findings
+    }
+
+    #[test]
+    fn an_acl_rule_is_advised_only_if_a_permission_is_missing() {
+        let watched = Terms { topology: Deployment::Sentinels, ..terms() };
+        let cluster = Terms { topology: Deployment::Cluster, ..terms() };
+        for (cause, terms, cure) in [
+            (RefusalCause::NotPermitted, terms(), "with `ACL SETUSER`: `"),
+            (RefusalCause::ReadOnly, terms(), "name the primary"),
+            (RefusalCause::ReadOnly, watched, "check which server is the primary"),
+            (RefusalCause::OtherNode, terms(), "`redis+cluster://`"),
+            (RefusalCause::OtherNode, cluster, "slots are moving"),
+            (RefusalCause::Other, terms(), "fix the reported problem"),
+        ] {
+            let findings = all_refused(cause, &terms);
+            assert_eq!(findings.len(), 4);
+            for finding in findings {
+                let advice = finding.remedy().unwrap_or_default();
+                assert_eq!(advice.contains("ACL"), cause == RefusalCause::NotPermitted, "{finding}");
+                assert!(advice.contains(cure) || advice.contains("the other commands"), "{finding}");
+            }
+        }
+        let quorum = Terms { topology: Deployment::Quorum, ..terms() };
+        let of = |cause| not_introduced(&Refusal { cause, said: "no".into() }, &quorum).expect("no vote");
+        assert_is(&of(RefusalCause::NotPermitted), Danger, "`ACL SETUSER`: `+info`");
+        assert_is(&of(RefusalCause::Other), Danger, "`INFO` failed: no");
+    }
+
+    #[test]
+    fn a_command_that_the_server_lacks_is_not_a_missing_permission() {
+        let findings = all_refused(RefusalCause::NoCommand, &terms());
+
+        for (finding, found) in
+            findings.iter().zip(["no `X`", "a command of `X`", "no `Y`", "no `SUBSCRIBE`"])
+        {
+            assert!(finding.found().contains(found), "{finding}");
+            assert!(finding.remedy().is_none_or(|advice| advice.contains("use a service")), "{finding}");
+        }
+        assert_eq!((findings.len(), findings[0].remedy()), (4, None), "locks work without it");
     }
 
     #[test]
     fn no_waiter_is_woken_without_a_subscription() {
         assert_is(&channel(&replies(), &terms()), Fine, "may subscribe");
-        let deaf = ServerReplies { listening: Err("NOPERM".into()), ..replies() };
+        let refusal = Refusal { cause: RefusalCause::NotPermitted, said: "NOPERM".into() };
+        let deaf = ServerReplies { listening: Err(refusal), ..replies() };
         assert_is(&channel(&deaf, &terms()), Warning, "every `poll_interval`, 100.00 ms");
     }
 }

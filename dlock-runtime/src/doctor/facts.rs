@@ -64,13 +64,13 @@ pub(crate) enum Part {
 /// The replies of one server.
 #[derive(Debug)]
 pub(crate) struct ServerReplies {
-    pub(crate) info: Read<Info>,
+    pub(crate) info: Result<Info, Refusal>,
     pub(crate) settings: Vec<(&'static str, Read<String>)>,
     pub(crate) clock: Read<Offset>,
     /// The time of each ping, as many as there was time for.
     pub(crate) pings: Vec<Duration>,
     /// Whether this user may subscribe to the channel of its grants.
-    pub(crate) listening: Read<()>,
+    pub(crate) listening: Result<(), Refusal>,
     /// The commands that locks need, tried as this user; empty for a replica.
     pub(crate) probes: Vec<Probe>,
     /// The commands of records; empty if this build keeps none, or the servers cannot.
@@ -194,18 +194,43 @@ pub(crate) enum RecordNeed {
 }
 
 /// Why a command failed.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// Whether this user lacks the permission.
-    pub(crate) is_forbidden: bool,
-    /// The server's error.
+    pub(crate) cause: RefusalCause,
+    /// The server's error, or why it did not reply.
     pub(crate) said: Arc<str>,
 }
 
+/// The cause of a failed command, which determines the advice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RefusalCause {
+    /// This user lacks a permission.
+    NotPermitted,
+    /// The server does not have the command.
+    NoCommand,
+    /// The server is a replica.
+    ReadOnly,
+    /// Another node of a cluster has the key.
+    OtherNode,
+    /// Another error, or no reply.
+    Other,
+}
+
 impl Refusal {
+    /// Creates the refusal of a server that did not reply with an error.
+    pub(crate) fn other(said: impl Into<Arc<str>>) -> Self {
+        Self { cause: RefusalCause::Other, said: said.into() }
+    }
+
+    /// Returns `true` if the command, or a permission for it, is missing: it fails in the same way
+    /// in any state of the server, and other commands may work.
+    pub(crate) fn is_lasting(&self) -> bool {
+        matches!(self.cause, RefusalCause::NotPermitted | RefusalCause::NoCommand)
+    }
+
     /// Returns `true` if the server does not have the command.
     pub(crate) fn is_unknown(&self) -> bool {
-        self.said.contains("nknown command")
+        self.cause == RefusalCause::NoCommand
     }
 }
 
@@ -251,7 +276,7 @@ pub(super) mod tests {
     /// Returns the replies of a server without `INFO` that refused nothing.
     pub(in crate::doctor) fn replies() -> ServerReplies {
         ServerReplies {
-            info: Err("not asked".into()),
+            info: Err(Refusal::other("not asked")),
             settings: Vec::new(),
             clock: Ok(Offset { ahead: 0, within: 0 }),
             pings: Vec::new(),

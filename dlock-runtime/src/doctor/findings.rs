@@ -75,9 +75,9 @@ fn of_master(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
             findings.push(replication::replication(info, replies, terms));
             findings.extend(connectivity::forks(info, terms));
         }
-        Err(why) => {
-            findings.extend(unread(why));
-            findings.extend(connectivity::not_introduced(why, terms));
+        Err(refusal) => {
+            findings.extend(unread(&refusal.said));
+            findings.extend(connectivity::not_introduced(refusal, terms));
         }
     }
     findings.push(connectivity::clock(replies));
@@ -97,13 +97,13 @@ fn of_replica(replies: &ServerReplies) -> Vec<Finding> {
             findings.push(replication::following(info));
             findings.push(durability::eviction(info));
         }
-        Err(why) => findings.extend(unread(why)),
+        Err(refusal) => findings.extend(unread(&refusal.said)),
     }
     findings.push(connectivity::clock(replies));
     findings
 }
 
-/// Returns findings for a user who may not run `INFO`, with the commands for a user who may.
+/// Returns findings for a server that does not reply to `INFO`, with what to check by hand.
 fn unread(why: &str) -> [Finding; 4] {
     let by_hand = [
         ("version", "the version", "`INFO server`: Redis 6.2 or later, or Valkey"),

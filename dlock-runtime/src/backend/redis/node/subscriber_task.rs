@@ -40,7 +40,7 @@ impl Node {
                     Publish::Publish => None, // no release is published by sharded pub/sub
                     _ => connection.target.open_for_shards().await.ok(),
                 };
-                self.begin_subscriptions(&subscriber);
+                self.begin_subscriptions(&subscriber, &connection.target);
                 self.listening.store(true, Ordering::Release);
                 let shard = shards.as_ref().map(ShardSubscriber::sink);
                 self.release_channels
@@ -72,12 +72,12 @@ impl Node {
 
     /// Notes whether a new connection is subscribed to the grants of the manager's own namespace.
     /// All subscriptions of the previous connection are void.
-    fn begin_subscriptions(&self, subscriber: &Subscriber) {
+    fn begin_subscriptions(&self, subscriber: &Subscriber, target: &ConnectTarget) {
         let own = self.shared.namespaces.own();
         let is_subscribed = subscriber.refused.is_none();
         *lock(&self.subscribed) = is_subscribed.then(|| Arc::clone(own.name())).into_iter().collect();
         match &subscriber.refused {
-            Some(failure) => self.report_no_subscription(own.name(), failure),
+            Some(error) => self.report_no_subscription(own.name(), &target.failure(error.clone().into())),
             None => _ = lock(&self.refused).remove(own.name()),
         }
     }

@@ -11,7 +11,7 @@ use crate::backend::redis::encoding::codec;
 use crate::backend::redis::encoding::plain::PlainEncoding;
 use crate::backend::redis::encoding::{self, LockEncoding, ScriptParameters, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
-use crate::backend::redis::probe::session::ProbeSession;
+use crate::backend::redis::probe::session::{self, ProbeSession};
 use crate::backend::redis::transport::error_kind;
 use crate::config::Settings;
 use crate::doctor::facts::{Deployment, Need, Probe, Read, RecordNeed, Refusal};
@@ -62,6 +62,17 @@ impl CommandCheck {
     /// Returns the same check for another key.
     pub(super) fn on(self, key: String) -> Self {
         Self { key, ..self }
+    }
+
+    /// Adds a request of a lock to a pipeline, with its script as text.
+    fn encode(&self, request: &Request, questions: &mut Pipeline) {
+        let parameters = ScriptParameters {
+            namespaces: &self.namespaces,
+            times: ScriptTimes { grant_lease: SHORT, fence_ttl: SHORT },
+            loaded: None,
+            extra: None,
+        };
+        self.encoding.encode(request, &parameters, questions);
     }
 
     /// Returns the channel that notifies waiters.
@@ -212,14 +223,7 @@ impl Attempts<Need> {
             // An inspection reads the fencing counter.
             let need = if command == Command::Inspect { Need::Fencing } else { Need::Locks };
             self.named.push((name, None, need));
-            let request = Request::new(Name::clone(&key), token, command);
-            let parameters = ScriptParameters {
-                namespaces: &usage.namespaces,
-                times: ScriptTimes { grant_lease: SHORT, fence_ttl: SHORT },
-                loaded: None,
-                extra: None,
-            };
-            usage.encoding.encode(&request, &parameters, &mut self.questions);
+            usage.encode(&Request::new(Name::clone(&key), token, command), &mut self.questions);
         }
     }
 }
@@ -228,12 +232,9 @@ fn outcome(session: &ProbeSession<'_>, reply: Read<Value>) -> Result<(), Refusal
     match reply {
         // The script does not exist, but EVALSHA is allowed.
         Ok(reply) if error_kind::is_unknown_script(&reply) => Ok(()),
-        Ok(reply @ Value::ServerError(_)) => {
-            let is_forbidden = error_kind::is_forbidden(&reply);
-            Err(Refusal { is_forbidden, said: session.refusal(reply) })
-        }
+        Ok(Value::ServerError(error)) => Err(session::refusal(session.route, &error)),
         Ok(_) => Ok(()),
-        Err(reason) => Err(Refusal { is_forbidden: false, said: reason }),
+        Err(reason) => Err(Refusal::other(reason)),
     }
 }
 
@@ -353,6 +354,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_command_that_locks_need_is_named_before_they_are_used() {
+        use crate::doctor::facts::RefusalCause::{NotPermitted, Other};
         let refused: &[_] = &[
             ("SET", "-NOPERM no"),
             ("PTTL", "-ERR busy"),
@@ -365,16 +367,16 @@ mod tests {
             .iter()
             .filter_map(|probe| {
                 let refusal = probe.reply.as_ref().err()?;
-                Some((probe.command, refusal.is_forbidden, &*refusal.said))
+                Some((probe.command, refusal.cause, &*refusal.said))
             })
             .collect();
         assert_eq!(
             failed,
             [
-                ("SET", true, "NOPERM no"),
-                ("PTTL", false, "ERR busy"),
-                ("SET", true, "NOPERM no"),
-                ("PUBLISH", true, "NOPERM no"),
+                ("SET", NotPermitted, "NOPERM no"),
+                ("PTTL", Other, "ERR busy"),
+                ("SET", NotPermitted, "NOPERM no"),
+                ("PUBLISH", NotPermitted, "NOPERM no"),
             ]
         );
         let tried = names(&probes);

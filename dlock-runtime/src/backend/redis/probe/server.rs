@@ -8,9 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redis::Value;
 
 use crate::backend::redis::probe::command_check::{self, CommandCheck};
-use crate::backend::redis::probe::session::{ProbeSession, ProbeTimeout};
+use crate::backend::redis::probe::session::{self, ProbeSession, ProbeTimeout};
 use crate::backend::redis::transport::connect_target::ConnectTarget;
-use crate::doctor::facts::{Info, Offset, Part, Read, Server, ServerReplies};
+use crate::doctor::facts::{Info, Offset, Part, Read, Refusal, Server, ServerReplies};
 
 /// Sends all queries to one server.
 pub(super) async fn ask(
@@ -28,8 +28,7 @@ pub(super) async fn ask(
             return Err(route.failure(error.into()).reason); // it rejects all other commands too
         }
         session.timeout = timeout.with_distance(since.elapsed());
-        let info = session.ask(&redis::cmd("INFO")).await;
-        let info = session.text(info).map(Info);
+        let info = session.ask_text(&redis::cmd("INFO")).await.map(Info);
         let settings = settings(&mut session).await;
         let clock = clock(&mut session).await;
         let (mut probes, mut record_probes, mut pings) = (Vec::new(), Vec::new(), Vec::new());
@@ -38,17 +37,24 @@ pub(super) async fn ask(
             record_probes = command_check::of_records(&mut session, usage, &probes).await;
             pings = self::pings(&mut session).await;
         }
-        Ok(ServerReplies { info, settings, clock, pings, listening: Ok(()), probes, record_probes })
+        let listening = Ok(());
+        Ok(ServerReplies { info, settings, clock, pings, listening, probes, record_probes })
     };
     let listening = async {
         match part {
-            Part::Master => timeout.wait(route.subscribe(&usage.channel())).await.map(drop),
+            Part::Master => listening(route, usage.channel(), timeout).await,
             Part::Replica => Ok(()),
         }
     };
     let (replies, listening) = tokio::join!(queries, listening);
     let replies = replies.map(|replies| ServerReplies { listening, ..replies });
     Server { address: route.shown.to_string(), part, replies }
+}
+
+/// Tries to subscribe to a channel.
+async fn listening(route: &ConnectTarget, channel: String, timeout: ProbeTimeout) -> Result<(), Refusal> {
+    let subscriber = timeout.wait(route.try_subscribe(&[channel])).await.map_err(Refusal::other)?;
+    subscriber.refused.as_ref().map_or(Ok(()), |error| Err(session::refusal(route, error)))
 }
 
 /// Reads settings one by one: Redis before 7.0 accepts only one name, and a pattern would return
@@ -129,7 +135,7 @@ mod tests {
     use crate::backend::redis::tests::resp::{OK, bulk, list, primary};
     use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
     use crate::config::Settings;
-    use crate::doctor::facts::Deployment;
+    use crate::doctor::facts::{Deployment, RefusalCause};
 
     async fn asked(server: &ScriptedServer, part: Part) -> Read<ServerReplies> {
         let route = ConnectTarget::new(server.spec(), &patient());
@@ -173,7 +179,7 @@ mod tests {
 
         let replies = asked(&server, Part::Master).await.expect("it replies");
 
-        assert_eq!(replies.info.as_ref().map(|info| &*info.0), Ok("role:master\r\n"));
+        assert_eq!(replies.info.as_ref().map(|info| &*info.0).ok(), Some("role:master\r\n"));
         assert_eq!(replies.setting("save"), Ok("3600 1"));
         assert_eq!(replies.setting("appendfsync"), Err("this server does not have it".into()));
         assert_eq!(replies.setting("min-replicas-to-write"), Err("NOPERM no".into()));
@@ -218,7 +224,8 @@ mod tests {
 
         let listening = asked(&server, Part::Master).await.expect("it replies").listening;
 
-        assert!(listening.as_ref().is_err_and(|why| why.contains("no channel")), "{listening:?}");
+        let refusal = listening.expect_err("it is refused");
+        assert_eq!((refusal.cause, &*refusal.said), (RefusalCause::NotPermitted, "NOPERM no channel"));
     }
 
     #[tokio::test]

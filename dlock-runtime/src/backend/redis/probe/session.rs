@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline, ServerError, Value};
 use tokio::time::Instant;
 
 use crate::backend::redis::probe::LIMIT;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::redis::transport::connection::Connection;
-use crate::doctor::facts::Read;
+use crate::backend::redis::transport::error_kind;
+use crate::doctor::facts::{Read, Refusal, RefusalCause};
 use crate::protocol::command::Failure;
 
 /// The deadline of an examination.
@@ -92,6 +93,14 @@ impl<'a> ProbeSession<'a> {
         }
     }
 
+    /// Sends one query whose refusal has advice, and returns the text of the reply.
+    pub(super) async fn ask_text(&mut self, question: &Cmd) -> Result<String, Refusal> {
+        match self.ask(question).await {
+            Ok(Value::ServerError(error)) => Err(refusal(self.route, &error)),
+            reply => self.text(reply).map_err(Refusal::other),
+        }
+    }
+
     /// Returns why a reply is not the expected one.
     pub(in crate::backend::redis) fn refusal(&self, reply: Value) -> Arc<str> {
         match reply {
@@ -99,6 +108,22 @@ impl<'a> ProbeSession<'a> {
             _ => "it gave an unexpected reply".into(),
         }
     }
+}
+
+/// Returns why the server of `route` refused a command.
+pub(super) fn refusal(route: &ConnectTarget, error: &ServerError) -> Refusal {
+    let cause = if error_kind::lacks_command(error) {
+        RefusalCause::NoCommand
+    } else if error_kind::lacks_permission(error) {
+        RefusalCause::NotPermitted
+    } else if error_kind::has_code(error, "READONLY") {
+        RefusalCause::ReadOnly
+    } else if matches!(error.code(), "MOVED" | "ASK") {
+        RefusalCause::OtherNode
+    } else {
+        RefusalCause::Other
+    };
+    Refusal { cause, said: route.shown.error_text(error).into() }
 }
 
 /// At most this many replies are large descriptions of a server.
@@ -109,8 +134,9 @@ mod tests {
     use std::future::pending;
 
     use super::*;
-    use crate::backend::redis::tests::resp::OK;
+    use crate::backend::redis::tests::resp::{OK, server_error};
     use crate::backend::redis::tests::scripted_server::{ScriptedServer, patient};
+    use crate::config::node_spec::NodeSpec;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -156,6 +182,21 @@ mod tests {
             assert_eq!(read.as_deref().map_err(|why| &**why), text, "{reply}");
         }
         assert_eq!(session.text(Err("away".into())), Err("away".into()));
+    }
+
+    #[test]
+    fn the_cause_of_a_refusal_is_that_of_the_error() {
+        let route = ConnectTarget::new(NodeSpec::default(), &patient());
+        for (line, cause) in [
+            ("NOPERM no permissions to run the 'set' command", RefusalCause::NotPermitted),
+            ("ERR unknown command 'set'", RefusalCause::NoCommand),
+            ("READONLY You can't write against a read only replica.", RefusalCause::ReadOnly),
+            ("MOVED 7 h:1", RefusalCause::OtherNode),
+            ("LOADING Redis is loading the dataset in memory", RefusalCause::Other),
+        ] {
+            let expected = Refusal { cause, said: line.into() };
+            assert_eq!(refusal(&route, &server_error(line)), expected);
+        }
     }
 
     #[tokio::test]

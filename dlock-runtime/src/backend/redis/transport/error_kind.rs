@@ -26,11 +26,23 @@ pub(crate) fn is_forbidden(value: &Value) -> bool {
 }
 
 pub(crate) fn forbids(error: &ServerError) -> bool {
-    let words =
-        ["nknown command", "nknown Redis command", "permission", "user executing the script", "ACL failure"];
-    has_code(error, "NOPERM")
-        || unknown_command(error).is_some()
-        || error.details().is_some_and(|text| words.iter().any(|words| text.contains(words)))
+    lacks_command(error) || lacks_permission(error)
+}
+
+/// Returns `true` if the server does not have the command.
+pub(crate) fn lacks_command(error: &ServerError) -> bool {
+    let words = ["nknown command", "nknown Redis command"];
+    unknown_command(error).is_some() || contains_any(error, &words)
+}
+
+/// Returns `true` if the user lacks a permission, which an ACL rule may give.
+pub(crate) fn lacks_permission(error: &ServerError) -> bool {
+    let words = ["permission", "user executing the script", "ACL failure"];
+    has_code(error, "NOPERM") || contains_any(error, &words)
+}
+
+fn contains_any(error: &ServerError, words: &[&str]) -> bool {
+    error.details().is_some_and(|text| words.iter().any(|words| text.contains(words)))
 }
 
 /// Returns `true` if the server cannot be used at all now: another server is needed, or it must
@@ -77,7 +89,7 @@ pub(super) fn hint(error: &ServerError, advice: UrlAdvice) -> String {
             ),
             command => format!("; this service has no `{command}`, which locks need"),
         }
-    } else if is_lacking(error) {
+    } else if lacks_command(error) {
         "; this service lacks a command that locks need; `dlock doctor` names it".to_owned()
     } else if forbids(error) && error.details().is_some_and(|text| text.contains("'wait'")) {
         "; allow it `+wait`, or leave out `replica_acks`".to_owned()
@@ -97,12 +109,6 @@ fn unknown_command(error: &ServerError) -> Option<String> {
     let name = rest.get(1..)?.split(quote).next()?;
     let is_name = !name.is_empty() && name.len() <= 20 && name.chars().all(|c| c.is_ascii_alphabetic());
     is_name.then(|| name.to_ascii_uppercase())
-}
-
-/// Returns `true` if a script called a command that the server does not have.
-fn is_lacking(error: &ServerError) -> bool {
-    let words = ["nknown Redis command", "nknown command called from script"];
-    error.details().is_some_and(|text| words.iter().any(|words| text.contains(words)))
 }
 
 /// Returns `true` if `EVALSHA` is missing or forbidden: nothing ran, and `EVAL` may work.
@@ -137,6 +143,23 @@ mod tests {
             ("ERR wrong number of arguments for 'eval' command", false),
         ] {
             assert_eq!(is_forbidden(&resp::error(line)), is_it, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_missing_command_is_not_a_missing_permission() {
+        for (line, has_no_command, has_no_permission) in [
+            ("NOPERM User x has no permissions to run the 'eval' command", false, true),
+            ("ERR The user executing the script can't run this command", false, true),
+            ("ERR unknown command 'EVAL', with args beginning with: 'a'", true, false),
+            ("ERR unsupported command 'memory'", true, false),
+            ("ERR Unknown Redis command called from script", true, false),
+            ("READONLY You can't write against a read only replica.", false, false),
+            ("MOVED 7 h:1", false, false),
+        ] {
+            let error = server_error(line);
+            let found = (lacks_command(&error), lacks_permission(&error));
+            assert_eq!(found, (has_no_command, has_no_permission), "{line}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
-use redis::{Msg, ProtocolVersion, Value};
+use redis::{Msg, ProtocolVersion, ServerError, Value};
 
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::redis::transport::inbound::{Content, Inbound};
@@ -18,8 +18,8 @@ pub(crate) struct Subscriber {
     sink: PubSubSink,
     stream: PubSubStream,
     inbound: Arc<Inbound>,
-    /// Why the server refused the first subscription, if it did.
-    pub(crate) refused: Option<Failure>,
+    /// The error by which the server refused the first subscription, if it did.
+    pub(crate) refused: Option<ServerError>,
 }
 
 impl Subscriber {
@@ -56,7 +56,10 @@ impl ConnectTarget {
     /// Opens a pub/sub connection, and subscribes to `channel`.
     pub(crate) async fn subscribe(&self, channel: &str) -> Result<Subscriber, Failure> {
         let subscriber = self.try_subscribe(&[channel.to_owned()]).await?;
-        subscriber.refused.clone().map_or(Ok(subscriber), Err)
+        match &subscriber.refused {
+            Some(error) => Err(self.failure(error.clone().into())),
+            None => Ok(subscriber),
+        }
     }
 
     /// Opens a pub/sub connection, and tries to subscribe to `channels`, with one command.
@@ -74,10 +77,11 @@ impl ConnectTarget {
                 });
             let (mut pubsub, inbound) = opened.await?;
             let refused = match pubsub.subscribe(channels).await {
-                Err(error) if error.code().is_none() => {
-                    return Err(self.connect_failure(error, &inbound));
-                }
-                subscribed => subscribed.err().map(|error| self.failure(error)),
+                Ok(()) => None,
+                Err(error) => match ServerError::try_from(error) {
+                    Ok(error) => Some(error),
+                    Err(error) => return Err(self.connect_failure(error, &inbound)),
+                },
             };
             let (sink, stream) = pubsub.split();
             Ok(Subscriber { sink, stream, inbound, refused })
@@ -175,7 +179,7 @@ mod tests {
 
             let refused = tried.as_ref().ok().and_then(|subscriber| subscriber.refused.as_ref());
             assert_eq!(tried.is_ok(), opens, "{reply:?}");
-            assert_eq!(refused.is_some_and(|failure| failure.reason.contains("NOPERM")), opens, "{reply:?}");
+            assert_eq!(refused.is_some_and(|error| error.code() == "NOPERM"), opens, "{reply:?}");
             assert!(subscribed.is_err(), "{reply:?}");
             assert_eq!((server.count("SUBSCRIBE a b"), server.count("SUBSCRIBE")), (1, 2));
         }
