@@ -80,12 +80,36 @@ async fn no_hold_is_lost_with_replica_acks() {
     let master = RedisServer::builder().line("repl-diskless-sync-delay 0").also_allow(acl::WITH_ACKS).start();
     let _replica = RedisServer::builder().line(&format!("replicaof 127.0.0.1 {}", master.port())).start();
     let proxy = Proxy::in_front_of(&master);
+    until_it_has_a_replica(&master).await;
+
+    assert_none_is_lost(&proxy.url_with("?replica_acks=1"), &[&proxy]).await;
+}
+
+/// 300 ms is below the response timeout, and above 2/5 of it, the limit of `WAIT`.
+#[tokio::test]
+async fn a_distant_replica_is_acknowledged_or_named_with_the_option() {
+    let master = RedisServer::builder().line("repl-diskless-sync-delay 0").also_allow(acl::WITH_ACKS).start();
+    let proxy = Proxy::start(master.port());
+    let _replica = RedisServer::builder().line(&format!("replicaof 127.0.0.1 {}", proxy.port())).start();
+    until_it_has_a_replica(&master).await;
+    proxy.round_trip(millis(ROUND_TRIP));
+    let url = master.url_with("?replica_acks=1");
+    let manager = LockManager::connect(&url).await.expect("`WAIT` is allowed");
+
+    let acquired = manager.lock("order:7").acquire().await.map(drop);
+    let report = dlock_runtime::doctor(&url).await.expect("a URL").to_string();
+
+    if let Err(error) = acquired {
+        assert!(error.to_string().contains("raise `response_timeout`"), "{error}");
+        assert!(report.contains("raise `response_timeout`"), "{report}");
+    }
+}
+
+async fn until_it_has_a_replica(master: &RedisServer) {
     let has_replica = async {
         while master.call(&["WAIT", "1", "100"]).integer() != Some(1) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(millis(5)).await;
         }
     };
     within(LONG, "the replica", has_replica).await;
-
-    assert_none_is_lost(&proxy.url_with("?replica_acks=1"), &[&proxy]).await;
 }

@@ -39,6 +39,8 @@ pub(crate) struct Terms {
     pub(crate) poll_interval: Duration,
     /// The number of replicas that must confirm a lock.
     pub(crate) replica_acks: u8,
+    /// How long they may take.
+    pub(crate) ack_limit: Duration,
     pub(crate) topology: Deployment,
 }
 
@@ -71,6 +73,8 @@ pub(crate) struct ServerReplies {
     pub(crate) pings: Vec<Duration>,
     /// Whether this user may subscribe to the channel of its grants.
     pub(crate) listening: Result<(), Refusal>,
+    /// How many replicas acknowledged a write in time; `None` if that was not tried.
+    pub(crate) acks: Option<u64>,
     /// The commands that locks need, tried as this user; empty for a replica.
     pub(crate) probes: Vec<Probe>,
     /// The commands of records; empty if this build keeps none, or the servers cannot.
@@ -281,6 +285,7 @@ pub(super) mod tests {
             clock: Ok(Offset { ahead: 0, within: 0 }),
             pings: Vec::new(),
             listening: Ok(()),
+            acks: None,
             probes: Vec::new(),
             record_probes: Vec::new(),
         }
@@ -296,6 +301,7 @@ pub(super) mod tests {
             lease: Duration::from_secs(30),
             poll_interval: Duration::from_millis(100),
             replica_acks: 0,
+            ack_limit: Duration::from_millis(200),
             topology: Deployment::One,
         }
     }

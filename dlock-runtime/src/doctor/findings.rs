@@ -80,6 +80,7 @@ fn of_master(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
             findings.extend(connectivity::not_introduced(refusal, terms));
         }
     }
+    findings.extend(replication::acknowledgments(replies, terms));
     findings.push(connectivity::clock(replies));
     findings.push(connectivity::latency(replies, terms));
     findings.extend(connectivity::commands(replies, terms));

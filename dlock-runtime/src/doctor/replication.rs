@@ -80,7 +80,7 @@ pub(super) fn replication(info: &Info, replies: &ServerReplies, terms: &Terms) -
     const CHECK: &str = "replication";
     const CURE: &str =
         "set `min-replicas-to-write 1` and `min-replicas-max-lag 2` on every server that can become primary";
-    let online = info.replicas().filter(|(.., online)| *online).count();
+    let online = online(info);
     let replicas = match online {
         0 => "no replica".to_owned(),
         1 => "one replica".to_owned(),
@@ -130,6 +130,27 @@ pub(super) fn replication(info: &Info, replies: &ServerReplies, terms: &Terms) -
     }
 }
 
+/// Checks that enough replicas acknowledge a write in time. `None` if they do, or if too few are
+/// online, which [`replication`] reports.
+pub(super) fn acknowledgments(replies: &ServerReplies, terms: &Terms) -> Option<Finding> {
+    let (acks, wanted) = (replies.acks?, terms.replica_acks);
+    let lacks_replicas = replies.info.as_ref().is_ok_and(|info| online(info) < usize::from(wanted));
+    if acks >= u64::from(wanted) || lacks_replicas {
+        return None;
+    }
+    let found = format!(
+        "{acks} of {wanted} replicas acknowledged a write in {} ms, 2/5 of the response timeout",
+        terms.ack_limit.as_millis()
+    );
+    let meaning = "no lock can be acquired: replicas must acknowledge it in that time";
+    let finding = Finding::new(Danger, "replication", found, meaning);
+    Some(finding.advice("raise `response_timeout`, or use replicas that are closer"))
+}
+
+fn online(info: &Info) -> usize {
+    info.replicas().filter(|(.., online)| *online).count()
+}
+
 /// Checks that a replica can take over.
 pub(super) fn following(info: &Info) -> Finding {
     const CHECK: &str = "role";
@@ -154,6 +175,7 @@ pub(super) fn following(info: &Info) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::facts::Refusal;
     use crate::doctor::facts::tests::{assert_is, info, replies, terms};
 
     #[test]
@@ -210,6 +232,22 @@ mod tests {
         let acked = |replica_acks| Terms { replica_acks, ..terms() };
         assert_is(&replication(&with, &least("1"), &acked(2)), Danger, "asks for 2");
         assert_is(&replication(&with, &least("1"), &acked(1)), Note, "one replica");
+    }
+
+    #[test]
+    fn replicas_that_acknowledge_too_late_are_reported() {
+        let terms = Terms { replica_acks: 2, ..terms() };
+        let two = "slave0:ip=h,port=1,state=online slave1:ip=i,port=1,state=online";
+        let of = |acks, known| acknowledgments(&ServerReplies { acks, info: known, ..replies() }, &terms);
+        let unread = || Err(Refusal::other("NOPERM"));
+
+        assert!(of(None, Ok(info(two))).is_none() && of(Some(2), Ok(info(two))).is_none());
+        assert!(of(Some(0), Ok(info("role:master"))).is_none(), "too few are online");
+        for known in [Ok(info(two)), unread()] {
+            let late = of(Some(1), known).expect("it is reported");
+            assert_is(&late, Danger, "1 of 2 replicas acknowledged a write in 200 ms");
+            assert_is(&late, Danger, "raise `response_timeout`");
+        }
     }
 
     #[test]

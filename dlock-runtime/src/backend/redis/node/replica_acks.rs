@@ -109,13 +109,9 @@ impl ReplicaAckConnection {
         queue.ready.into_iter().chain(waiting).collect()
     }
 
-    /// Returns the `WAIT` command. Its limit is 2/5 of the response timeout, so that the next
-    /// pipeline is not late as well.
+    /// Returns the `WAIT` command.
     pub(crate) fn wait(&self) -> Cmd {
-        let limit = self.target.response_timeout * 2 / 5;
-        let mut wait = redis::cmd("WAIT");
-        wait.arg(self.target.replica_acks).arg(limit.max(MIN_WAIT).as_millis().to_string());
-        wait
+        wait_command(&self.target)
     }
 
     /// Reads the reply to [`wait`](Self::wait). Returns the failure if too few replicas
@@ -124,12 +120,36 @@ impl ReplicaAckConnection {
         let wanted = self.target.replica_acks;
         let what = match reply {
             Some(Value::Int(had)) if *had >= i64::from(wanted) => return None,
-            Some(Value::Int(had)) => format!("only {had} of {wanted} replicas acknowledged it"),
+            Some(Value::Int(had)) => self.too_few(*had),
             Some(Value::ServerError(error)) => return Some(self.target.shown.failure(error)),
             _ => "the reply to `WAIT` is missing".to_owned(),
         };
         Some(Failure::new(FailureKind::Passing, format!("redis at {}: {what}", self.target.shown)))
     }
+
+    /// Says how many replicas acknowledged in time, and what to do.
+    fn too_few(&self, had: i64) -> String {
+        format!(
+            "only {had} of {} replicas acknowledged it in {} ms, 2/5 of the response timeout: check that they are \
+             online, or raise `response_timeout` if they are too far away",
+            self.target.replica_acks,
+            ack_limit(self.target.response_timeout).as_millis()
+        )
+    }
+}
+
+/// Returns the `WAIT` command for the replicas of a server.
+pub(crate) fn wait_command(target: &ConnectTarget) -> Cmd {
+    let limit = ack_limit(target.response_timeout).as_millis().to_string();
+    let mut wait = redis::cmd("WAIT");
+    wait.arg(target.replica_acks).arg(limit);
+    wait
+}
+
+/// Returns how long replicas may take to acknowledge: 2/5 of the response timeout, so that the next
+/// pipeline, which waits for this one, is not late as well.
+pub(crate) fn ack_limit(response_timeout: Duration) -> Duration {
+    (response_timeout * 2 / 5).max(MIN_WAIT)
 }
 
 impl Drop for ReplicaAckConnection {
@@ -304,7 +324,8 @@ mod tests {
 
         assert!(missing(Some(&Value::Int(2))).is_none() && missing(Some(&Value::Int(3))).is_none());
         for (reply, kind, reason) in [
-            (Some(&Value::Int(1)), FailureKind::Passing, "only 1 of 2 replicas acknowledged it"),
+            (Some(&Value::Int(1)), FailureKind::Passing, "only 1 of 2 replicas acknowledged it in "),
+            (Some(&Value::Int(1)), FailureKind::Passing, "raise `response_timeout`"),
             (Some(&Value::Okay), FailureKind::Passing, "the reply to `WAIT` is missing"),
             (None, FailureKind::Passing, "the reply to `WAIT` is missing"),
             (Some(&error), FailureKind::Lasting, "this user may not"),

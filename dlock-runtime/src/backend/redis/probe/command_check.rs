@@ -11,6 +11,7 @@ use crate::backend::redis::encoding::codec;
 use crate::backend::redis::encoding::plain::PlainEncoding;
 use crate::backend::redis::encoding::{self, LockEncoding, ScriptParameters, ScriptTimes};
 use crate::backend::redis::namespaces::Namespaces;
+use crate::backend::redis::node::replica_acks;
 use crate::backend::redis::probe::session::{self, ProbeSession};
 use crate::backend::redis::transport::error_kind;
 use crate::config::Settings;
@@ -79,6 +80,29 @@ impl CommandCheck {
     pub(super) fn channel(&self) -> String {
         let channel = self.encoding.release_channel(&self.namespaces, &self.key);
         channel.unwrap_or_else(|| self.namespaces.own().grant_channel(self.us.process()))
+    }
+}
+
+/// Acquires and releases a lock, and returns how many replicas acknowledge that in time. `None` if
+/// no replica must, or if this user lacks a permission.
+pub(super) async fn acks(
+    session: &mut ProbeSession<'_>,
+    usage: &CommandCheck,
+    of_locks: &[Probe],
+) -> Option<u64> {
+    let may_wait = of_locks.iter().any(|probe| probe.command == "WAIT" && probe.reply.is_ok());
+    let may_lock = of_locks.iter().any(|probe| probe.rule.is_none() && probe.reply.is_ok());
+    if !may_wait || !may_lock {
+        return None;
+    }
+    let (key, token, mut questions) = (Name::from(&*usage.key), usage.us.next(), redis::pipe());
+    for command in [Command::Acquire { lease: SHORT }, Command::RELEASE] {
+        usage.encode(&Request::new(Name::clone(&key), token, command), &mut questions);
+    }
+    questions.add_command(replica_acks::wait_command(session.route));
+    match session.ask_all(&questions).await.pop()?.ok()? {
+        Value::Int(count) => u64::try_from(count).ok(),
+        _ => None,
     }
 }
 
@@ -391,6 +415,28 @@ mod tests {
         let steps: Vec<_> = probes.iter().filter(|probe| probe.rule.is_none()).collect();
         let needs: Vec<_> = steps.iter().map(|step| step.need).collect();
         assert_eq!(needs, [Need::Locks, Need::Locks, Need::Locks, Need::Fencing, Need::Locks]);
+    }
+
+    #[tokio::test]
+    async fn replicas_are_counted_if_they_must_acknowledge() {
+        let mut settings = settings();
+        settings.rules.replica_acks = 2;
+        for (wait, expected) in [(":1", Some(1)), (":2", Some(2)), ("-NOPERM no", None), ("-ERR no", None)] {
+            let server = ScriptedServer::start(move |command| {
+                if command.starts_with("WAIT") { format!("{wait}\r\n") } else { OK.to_owned() }
+            });
+            let route = ConnectTarget::new(server.spec(), &settings);
+            let mut session =
+                ProbeSession::connect(&route, ProbeTimeout::new(LIMIT)).await.expect("it accepts");
+            let usage = CommandCheck::new(Deployment::One, &settings);
+            let probes = all(&mut session, &usage).await;
+
+            let counted = acks(&mut session, &usage, &probes).await;
+
+            let limit = replica_acks::ack_limit(settings.rules.response_timeout).as_millis();
+            assert_eq!(counted, expected, "{wait}");
+            assert_eq!(server.was_asked(&format!("WAIT 2 {limit}")), expected.is_some(), "{wait}");
+        }
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
+use crate::backend::redis::node::replica_acks;
 use crate::backend::redis::probe::command_check::CommandCheck;
 use crate::backend::redis::probe::session::ProbeTimeout;
 use crate::backend::redis::topology::cluster;
@@ -109,6 +110,7 @@ fn terms(settings: &Settings, topology: Deployment, usage: &CommandCheck) -> Ter
         lease: settings.lease,
         poll_interval: rules.poll_interval,
         replica_acks: rules.replica_acks,
+        ack_limit: replica_acks::ack_limit(rules.response_timeout),
         topology,
     }
 }

@@ -32,13 +32,15 @@ pub(super) async fn ask(
         let settings = settings(&mut session).await;
         let clock = clock(&mut session).await;
         let (mut probes, mut record_probes, mut pings) = (Vec::new(), Vec::new(), Vec::new());
+        let mut acks = None;
         if part == Part::Master {
             probes = command_check::all(&mut session, usage).await;
             record_probes = command_check::of_records(&mut session, usage, &probes).await;
             pings = self::pings(&mut session).await;
+            acks = command_check::acks(&mut session, usage, &probes).await; // last: it may use up the time
         }
         let listening = Ok(());
-        Ok(ServerReplies { info, settings, clock, pings, listening, probes, record_probes })
+        Ok(ServerReplies { info, settings, clock, pings, listening, acks, probes, record_probes })
     };
     let listening = async {
         match part {
