@@ -667,6 +667,27 @@ async fn run_without_record_is_logged_at_error_level() {
     assert!(level == "ERROR" && !reason.is_empty(), "{level}: {reason}");
 }
 
+#[tokio::test]
+async fn a_schedule_in_a_forged_record_is_logged_up_to_a_bound() {
+    drop(logged());
+    let server = RedisServer::builder().also_allow(dlock_tests::acl::WITH_JOBS).start();
+    let locks = LockManager::connect(&server.url()).await.expect("it is open");
+    let job = locks.job("long");
+    let once = async |period| {
+        let schedule = Schedule::every(Duration::from_millis(period)).expect("a valid period");
+        job.run(&schedule, async |_| Ok::<_, Error>(())).await.expect("the record is valid")
+    };
+    once(3_600_000).await;
+    let Reply::List(keys) = server.call(&["KEYS", "*##job"]) else { panic!("a list of keys") };
+    let record = keys[0].text().expect("the name of a key");
+    server.call(&["HSET", record, "sp", &"x".repeat(200_000)]);
+    once(1_000).await;
+
+    let events = logged_under("dlock.schedule_mismatched", "job:long");
+    let longest = events.iter().flat_map(|fields| fields.values()).map(String::len).max();
+    assert!(longest.is_some_and(|longest| longest < 1_000), "{longest:?}");
+}
+
 /// The server's clock stepped back after a tick. The next tick of each process is less than a
 /// period ahead in any case.
 #[tokio::test]

@@ -16,6 +16,13 @@ pub(crate) const LONGEST_VALUE: usize = (MAX_WAITERS + 1) * Token::WIDTH;
 /// carry them.
 pub(crate) const LONGEST_NAME: usize = 512;
 
+/// The maximum length of a text that another client wrote, or that a server sent, as errors,
+/// events, and reports show it, in bytes. Records may have 4 MB.
+pub(crate) const LONGEST_FOREIGN_TEXT: usize = 512;
+
+/// The maximum length of a host that a server names, in bytes. No name is longer in the DNS.
+pub(crate) const LONGEST_HOST: usize = 255;
+
 /// The maximum fencing token, 2^53 - 1: Lua and JavaScript count with `f64`, which is exact up to
 /// there. The clock reaches it in the year 2255.
 pub(crate) const LAST_FENCE: u64 = (1 << 53) - 1;
@@ -92,6 +99,8 @@ mod tests {
     fn the_guide_lists_the_bounds_of_a_lock() {
         assert_eq!([written(7), written(1_000), written(131_072)], ["7", "1,000", "131,072"]);
         assert_listed("waiters in the server's queue", &written(MAX_WAITERS));
+        assert_listed("text of another client", &format!("{LONGEST_FOREIGN_TEXT} bytes"));
+        assert_listed("host that sentinels", &format!("{LONGEST_HOST} bytes"));
         assert_listed("value that is read", &format!("{} bytes", written(LONGEST_VALUE)));
         assert_listed("name, with its namespace", &format!("{} bytes", written(LONGEST_NAME)));
         assert_listed("processes that wait for one idempotent call", &written(MAX_WAITING_PROCESSES));

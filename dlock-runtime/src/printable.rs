@@ -1,6 +1,9 @@
-//! Escaping of foreign text in errors, events, and reports.
+//! Escaping and shortening of foreign text in errors, events, and reports.
 
+use std::borrow::Cow;
 use std::fmt;
+
+use crate::bounds::LONGEST_FOREIGN_TEXT;
 
 /// Returns `true` if a terminal or a log viewer may act on `c` instead of showing it: a control
 /// character, a line or paragraph separator, or an invisible character that reorders or hides its
@@ -36,9 +39,41 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// Returns a foreign text with at most [`LONGEST_FOREIGN_TEXT`] bytes. If it is longer, `…` follows
+/// its beginning.
+pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
+    if text.len() <= LONGEST_FOREIGN_TEXT {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("{}{CUT}", prefix(text, LONGEST_FOREIGN_TEXT - CUT.len())))
+}
+
+/// Returns the beginning of a text, up to `limit` bytes.
+pub(crate) fn prefix(text: &str, limit: usize) -> &str {
+    let mut ends = (0..=limit.min(text.len())).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    text.get(..end).unwrap_or_default()
+}
+
+const CUT: &str = "…";
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_text_is_shortened_between_two_characters() {
+        for (text, shown) in [
+            ("charge".to_owned(), "charge".to_owned()),
+            ("y".repeat(512), "y".repeat(512)),
+            ("y".repeat(513), "y".repeat(509) + "…"),
+            ("ä".repeat(1_000), "ä".repeat(254) + "…"),
+            ("👍".repeat(1_000), "👍".repeat(127) + "…"),
+        ] {
+            assert_eq!(shortened(&text), shown);
+        }
+        assert_eq!((prefix("äb", 0), prefix("äb", 1), prefix("äb", 2), prefix("äb", 9)), ("", "", "ä", "äb"));
+    }
 
     #[test]
     fn characters_that_act_on_a_terminal_are_escaped() {

@@ -13,6 +13,8 @@ use tracing::{Span, field};
 use crate::clock::{Clock, millis};
 use crate::error::{Error, Loss, LossCause};
 use crate::key::LockKey;
+#[cfg(feature = "scheduled")]
+use crate::printable::shortened;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
 
@@ -308,6 +310,7 @@ pub(crate) fn job_slot_ahead(key: &LockKey, ahead: Duration) {
 /// Records that another replica ran the job with another schedule.
 #[cfg(feature = "scheduled")]
 pub(crate) fn schedule_mismatched(key: &LockKey, own: &str, other: &str) {
+    let other = &*shortened(other);
     event!(warn, "dlock.schedule_mismatched", { lock.key = shown(key), own, other });
 }
 

@@ -220,3 +220,20 @@ async fn a_forged_queue_of_processes_blocks_no_script() {
     }
     assert!(slow.is_empty(), "{slow:?}");
 }
+
+#[tokio::test]
+async fn names_of_a_forged_record_are_shown_up_to_a_bound() {
+    let server = RedisServer::builder().also_allow(dlock_tests::acl::WITH_RECORDS).start();
+    let manager = LockManager::connect(&server.url()).await.expect("it is open");
+    let call = manager.idempotent("charge:7").name("charge");
+    call.run(async |_| Ok::<_, Error>(7)).await.expect("it runs");
+    for (field, value) in [("fn", "y".repeat(2 << 20)), ("v", format!("1:{}", "v".repeat(2 << 20)))] {
+        server.call(&["HSET", "dlock:charge:7##idem", field, &value]);
+
+        let error =
+            call.run(async |_| Ok::<_, Error>(7)).await.expect_err("it is another call's").to_string();
+
+        assert!(error.len() < 1_000, "{field}: {} bytes", error.len());
+        server.call(&["HSET", "dlock:charge:7##idem", "fn", "charge"]);
+    }
+}

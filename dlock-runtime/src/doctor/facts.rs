@@ -6,7 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::bounds::LONGEST_FOREIGN_TEXT;
 pub(crate) use crate::config::deployment::Deployment;
+use crate::printable::prefix;
 
 /// A value that was read, or the reason why not, without secrets.
 pub(crate) type Read<T> = Result<T, Arc<str>>;
@@ -98,11 +100,11 @@ impl ServerReplies {
 pub(crate) struct Info(pub(crate) String);
 
 impl Info {
-    /// Returns the value of a field.
+    /// Returns the value of a field, up to a bound.
     pub(crate) fn get(&self, field: &str) -> Option<&str> {
         let of = |line: &'_ str| line.strip_prefix(field).is_some_and(|rest| rest.starts_with(':'));
         let line = self.0.lines().find(|line| of(line))?;
-        line.split_once(':').map(|(_, value)| value.trim_end())
+        line.split_once(':').map(|(_, value)| prefix(value.trim_end(), LONGEST_FOREIGN_TEXT))
     }
 
     /// Returns the value of a field that is a number.
@@ -312,6 +314,8 @@ pub(super) mod tests {
 
         assert_eq!(info.number("maxmemory"), Some(1_048_576));
         assert_eq!((info.get("maxmemory_human"), info.get("maxmem")), (Some("1M"), None));
+        let long = Info(format!("redis_version:{}\r\n", "7".repeat(2 * LONGEST_FOREIGN_TEXT)));
+        assert_eq!(long.get("redis_version").map(str::len), Some(LONGEST_FOREIGN_TEXT));
     }
 
     #[test]

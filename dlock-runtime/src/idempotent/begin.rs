@@ -14,6 +14,7 @@ use crate::idempotent::operation::{RecordOperation, decode};
 use crate::idempotent::options::{IdempotentOptions, OnUnavailable};
 use crate::key::{LockKey, MARKER, Name};
 use crate::manager::LockManager;
+use crate::printable::shortened;
 use crate::protocol::idempotency::CallIdentity;
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
 use crate::protocol::idempotency::verdict::Verdict;
@@ -168,7 +169,7 @@ impl PendingCall {
         Err(match Verdict::of(found, &self.identity, &self.previous_fingerprint) {
             Some(Verdict::Replay { bytes, is_error }) => return Ok(Begun::Replayed { bytes, is_error }),
             Some(Verdict::KeyReused { function }) => {
-                Error::KeyReused { key, function: function.map(Into::into) }
+                Error::KeyReused { key, function: function.map(|function| shortened(&function).into()) }
             }
             Some(Verdict::Running { lease_left, .. }) => {
                 Error::InProgress { key, retry_after: Some(Duration::from_millis(lease_left)) }
@@ -178,7 +179,8 @@ impl PendingCall {
             Some(Verdict::OtherVersion(stored)) => {
                 let problem = format!(
                     "it has version and type `{stored}`, and this call reads `{}`; the result stays until its `ttl` is over",
-                    self.identity.version
+                    self.identity.version,
+                    stored = shortened(&stored),
                 );
                 Error::Undecodable { key, problem: problem.into() }
             }

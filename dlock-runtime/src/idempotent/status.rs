@@ -13,6 +13,7 @@ use crate::idempotent::Idempotent;
 use crate::idempotent::attempt::{unexpected_reply, unreadable};
 use crate::idempotent::begin::{check_manager, record_name};
 use crate::idempotent::operation::{RecordOperation, decode};
+use crate::printable::shortened;
 use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply, RecordSnapshot};
 use crate::protocol::idempotency::{LONGEST_RESULT, StoredResult};
 
@@ -41,7 +42,9 @@ pub struct IdempotencyStatus {
 }
 
 impl IdempotencyStatus {
-    fn new(snapshot: RecordSnapshot, owner: Option<String>) -> Self {
+    fn new(mut snapshot: RecordSnapshot, owner: Option<String>) -> Self {
+        let foreign = [&mut snapshot.identity.function].into_iter().chain(&mut snapshot.steps);
+        foreign.for_each(|text| *text = shortened(text).into_owned());
         let state = match snapshot.phase {
             'P' => IdempotencyState::InProgress,
             'C' => IdempotencyState::Completed,
@@ -110,7 +113,7 @@ impl IdempotencyStatus {
         Duration::from_millis(self.snapshot.ttl)
     }
 
-    /// Returns the name of the function that the record belongs to.
+    /// Returns the name of the function that the record belongs to, at most 512 bytes of it.
     #[must_use]
     pub fn function(&self) -> &str {
         &self.snapshot.identity.function

@@ -11,6 +11,7 @@ use crate::engine::store_calls::{ActiveCall, CallFailure};
 use crate::error::{Error, LossCause, Result};
 use crate::guard::FencingToken;
 use crate::key::{LockKey, Name};
+use crate::printable::prefix;
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::job::begin::{BeginKind, BeginReply, BeginRequest, RunGrant, SkipReason};
 use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
@@ -354,9 +355,7 @@ impl JobExecution {
     }
 
     fn end_operation(&self, result: RunResult, error: &str) -> Arc<dyn StoreOperation> {
-        let mut ends = (0..=LONGEST_ERROR.min(error.len())).rev();
-        let end = ends.find(|end| error.is_char_boundary(*end)).unwrap_or_default();
-        let error = error.get(..end).unwrap_or_default().to_owned();
+        let error = prefix(error, LONGEST_ERROR).to_owned();
         let end = FinishRequest { owner: self.owner, result, error, missed: self.counts };
         Arc::new(JobOperation { request: JobRequest::Finish(end), ttl: self.ttl })
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::printable::shortened;
 use crate::protocol::job::job_record::{JobRecord, RunResult};
 use crate::scheduled::tick::from_millis;
 
@@ -63,7 +64,8 @@ pub struct JobStatus {
     pub missed: u64,
     /// When a run last succeeded.
     pub succeeded: Option<SystemTime>,
-    /// The schedule of the last run, as text; before the first run, that of the first runner.
+    /// The schedule of the last run, as text of at most 512 bytes; before the first run, that of
+    /// the first runner.
     pub schedule: String,
 }
 
@@ -79,8 +81,8 @@ pub(super) fn runs(record: &JobRecord, count: usize) -> Vec<JobRun> {
             RunResult::Cancelled => RunOutcome::Cancelled,
             RunResult::Lost | RunResult::Unstarted => RunOutcome::Lost,
         },
-        node: past.node.clone(),
-        error: past.error.clone(),
+        node: shortened(&past.node).into_owned(),
+        error: shortened(&past.error).into_owned(),
     };
     record.history.iter().take(count).map(run).collect()
 }
@@ -90,7 +92,8 @@ pub(super) fn status(record: &JobRecord, now: u64) -> JobStatus {
     JobStatus {
         known: record.known.map(from_millis),
         slot: (record.slot > 0).then(|| from_millis(record.slot)),
-        running: running.map(|run| (run.node.clone(), Duration::from_millis(run.lease_end - now))),
+        running: running
+            .map(|run| (shortened(&run.node).into_owned(), Duration::from_millis(run.lease_end - now))),
         is_paused: record.is_paused,
         is_requested: record.request.is_some(),
         runs: record.counters.runs,
@@ -98,15 +101,48 @@ pub(super) fn status(record: &JobRecord, now: u64) -> JobStatus {
         skips: record.counters.skips,
         missed: record.counters.missed,
         succeeded: record.succeeded.map(|(time, _)| from_millis(time)),
-        schedule: record.spec.clone(),
+        schedule: shortened(&record.spec).into_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::job::job_record::ActiveRun;
+    use crate::bounds::LONGEST_FOREIGN_TEXT;
+    use crate::protocol::job::job_record::{ActiveRun, PastRun};
     use crate::token::TokenSource;
+
+    #[test]
+    fn texts_that_another_client_wrote_are_shown_up_to_a_bound() {
+        let text = "x".repeat(2 * LONGEST_FOREIGN_TEXT);
+        let run = ActiveRun {
+            owner: TokenSource::of_process(1).next(),
+            slot: 5_000,
+            is_requested: false,
+            started: 5_001,
+            lease_end: 8_000,
+            is_cancelled: false,
+            node: text.clone(),
+        };
+        let past = PastRun {
+            slot: 5_000,
+            is_requested: false,
+            started: 5_001,
+            finished: 5_002,
+            result: RunResult::Failed,
+            node: text.clone(),
+            error: text.clone(),
+        };
+        let history = [past].into_iter().collect();
+        let record = JobRecord { run: Some(run), spec: text, history, ..JobRecord::default() };
+
+        let JobStatus { running, schedule, .. } = status(&record, 7_000);
+        let JobRun { node, error, .. } = runs(&record, 1).remove(0);
+
+        for shown in [running.expect("it is running").0, schedule, node, error] {
+            assert_eq!(shown.len(), LONGEST_FOREIGN_TEXT);
+        }
+    }
 
     #[test]
     fn a_run_is_running_until_its_lease_ends() {

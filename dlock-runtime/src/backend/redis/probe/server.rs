@@ -11,6 +11,7 @@ use crate::backend::redis::probe::command_check::{self, CommandCheck};
 use crate::backend::redis::probe::session::{self, ProbeSession, ProbeTimeout};
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::doctor::facts::{Info, Offset, Part, Read, Refusal, Server, ServerReplies};
+use crate::printable::shortened;
 
 /// Sends all queries to one server.
 pub(super) async fn ask(
@@ -69,7 +70,8 @@ async fn settings(session: &mut ProbeSession<'_>) -> Vec<(&'static str, Read<Str
     let replies = session.ask_all(&questions).await;
     let value = |reply: Read<Value>| match reply? {
         Value::Array(pair) if pair.len() == 2 => {
-            session.text(Ok(pair.into_iter().nth(1).unwrap_or(Value::Nil)))
+            let value = session.text(Ok(pair.into_iter().nth(1).unwrap_or(Value::Nil)));
+            value.map(|value| shortened(&value).into_owned())
         }
         Value::Array(_) => Err(Arc::from("this server does not have it")),
         other => Err(session.refusal(other)),

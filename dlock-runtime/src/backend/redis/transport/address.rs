@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::bounds::LONGEST_HOST;
 use crate::config::node_spec;
 
 /// A host and port that a server reported.
@@ -14,7 +15,7 @@ pub(crate) struct Address {
 impl Address {
     pub(crate) fn parse(host: &str, port: &str) -> Option<Self> {
         let port = port.parse().ok().filter(|port| *port != 0)?;
-        (!host.is_empty()).then(|| Self { host: host.to_owned(), port })
+        (1..=LONGEST_HOST).contains(&host.len()).then(|| Self { host: host.to_owned(), port })
     }
 }
 
@@ -27,6 +28,13 @@ impl fmt::Display for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_is_not_longer_than_a_name_can_be() {
+        for (bytes, is_host) in [(LONGEST_HOST, true), (LONGEST_HOST + 1, false)] {
+            assert_eq!(Address::parse(&"h".repeat(bytes), "6379").is_some(), is_host, "{bytes}");
+        }
+    }
 
     #[test]
     fn an_address_needs_a_host_and_a_port_other_than_zero() {
