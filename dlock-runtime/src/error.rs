@@ -103,14 +103,15 @@ pub enum Error {
 
     /// No higher fencing token can be issued: the lock's counter is exhausted or is not a number.
     ///
-    /// The lock is still held. An operator must repair the counter; see
+    /// A lock is still held. The body of a job, whose counter is a part of its record, does not
+    /// run. An operator must repair the counter; see
     /// [`docs::safety`](crate::docs::safety#fencing-tokens).
     #[error("lock `{key}` has no further fencing token: {}", Escaped(problem))]
     #[non_exhaustive]
     FencingCounter {
-        /// The lock whose fencing token was requested.
+        /// The lock or the job whose fencing token was requested.
         key: LockKey,
-        /// The name of the counter, the largest token, and what to do.
+        /// The name of the counter, the largest number, and what to do.
         problem: Arc<str>,
     },
 

@@ -44,12 +44,17 @@ local function no_record()
   return redis.error_reply('WRONGTYPE the key holds a hash that is not the record of a job')
 end
 
+local function no_fence() return {string.format('%.0f', now), 'no_fence'} end
+
 if is_larger_than_a_record() then return no_record() end
 local values = redis.call('HMGET', KEYS[1], unpack(FIELDS))
 local r, changed = {}, {}
 for at, field in ipairs(FIELDS) do
   r[field] = values[at] or nil
-  if r[field] and not TEXTS[field] and not is_number(r[field]) then return no_record() end
+  if r[field] and not TEXTS[field] and not is_number(r[field]) then
+    if field == 'fe' then return no_fence() end
+    return no_record()
+  end
 end
 
 local function text(value)
@@ -193,12 +198,10 @@ local function skip(what)
   end
 end
 
--- Returns an error if there is no further fencing token.
+-- Returns a reply if there is no further fencing token.
 local function activate(what, requested)
   local fence = math.max(now * 1000, int('fe') + 1)
-  if fence > LARGEST_NUMBER then
-    return redis.error_reply('WRONGTYPE the record has used the last fencing token: delete it')
-  end
+  if fence > LARGEST_NUMBER then return no_fence() end
   add('cr', 1)
   set('fe', fence)
   set('sp', spec)

@@ -78,6 +78,8 @@ impl Job {
     /// - [`Error::Unavailable`] if the server is unavailable at the start. The body did not run.
     /// - [`Error::Config`] if the schedule is invalid, inside a body of the same job, or over a
     ///   quorum; [`Error::InvalidKey`]; [`Error::Shutdown`].
+    /// - [`Error::FencingCounter`] if no higher fencing token can be issued; [`Error::WrongKind`]
+    ///   if the key holds no record. The body did not run.
     ///
     /// # Panics
     ///
@@ -184,7 +186,8 @@ impl Job {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if the server is unavailable; [`Error::InvalidKey`];
-    /// [`Error::Config`] over a quorum; [`Error::WrongKind`] if the key holds no record.
+    /// [`Error::Config`] over a quorum; [`Error::WrongKind`] if the key holds no record;
+    /// [`Error::FencingCounter`] if another client has written its last fencing token.
     ///
     /// # Cancel safety
     ///

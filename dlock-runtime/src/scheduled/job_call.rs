@@ -16,7 +16,7 @@ use crate::protocol::deadline::BootInstant;
 use crate::protocol::job::begin::{BeginKind, BeginReply, BeginRequest, RunGrant, SkipReason};
 use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
 use crate::protocol::owner_lease::OwnerTerms;
-use crate::scheduled::job_store::{JobStore, SHORTEST_TTL, record_name, unusable};
+use crate::scheduled::job_store::{JobStore, SHORTEST_TTL, read_reply, record_name, unusable};
 use crate::scheduled::operation::{
     JobAnswer, JobOperation, JobRequest, RecordBefore, decode, lease_reply, unstarted,
 };
@@ -150,7 +150,7 @@ impl JobCall {
             let sent = engine.now();
             undo.is_armed = true;
             let reply = match engine.call(&self.record, &operation).await {
-                Ok(reply) => decode(&reply).ok_or_else(|| unusable(&self.key))?,
+                Ok(reply) => read_reply(&reply, &self.key)?,
                 Err(failure) => {
                     undo.is_armed = matches!(failure, CallFailure::Unknown(_));
                     return Err(failure.into_failure().into_error(self.key.clone()));

@@ -124,6 +124,7 @@ impl JobEvents {
                 JobAnswer::Begin { reply: begin_without_times(begun, time), before }
             }
             JobAnswer::Owner(owner) => JobAnswer::Owner(owner),
+            JobAnswer::NoFence => JobAnswer::NoFence,
             JobAnswer::Record(record) => JobAnswer::Record(
                 record.map(|record| Box::new(record_without_times(*record, reply.now, time))),
             ),

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crate::backend::store_call::StoreOperation;
+use crate::bounds::LAST_FENCE;
 use crate::error::{Error, Result};
 use crate::key::{LockKey, MARKER, Name};
 use crate::manager::LockManager;
+use crate::protocol::command::ScriptReply;
 use crate::protocol::job::job_record::JobRecord;
 use crate::scheduled::operation::{JobAnswer, JobOperation, JobReply, JobRequest, decode};
 
@@ -49,7 +51,7 @@ impl JobStore {
         let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl });
         let reply = engine.call(&record_name(key), &operation).await;
         let reply = reply.map_err(|failure| failure.into_failure().into_error(key.clone()))?;
-        let reply = decode(&reply).ok_or_else(|| unusable(key))?;
+        let reply = read_reply(&reply, key)?;
         self.manager.server_clock().learn(engine, reply.now);
         Ok(reply)
     }
@@ -65,6 +67,30 @@ impl JobStore {
 /// Returns the name of a job's record, which no lock's key has.
 pub(super) fn record_name(key: &LockKey) -> Name {
     format!("{}{MARKER}job", key.full_name()).into()
+}
+
+/// Reads the reply to a request about the record of a job.
+///
+/// # Errors
+///
+/// [`Error::FencingCounter`] if the record has no further fencing token; [`Error::WrongKind`] if it
+/// is no record.
+pub(super) fn read_reply(reply: &ScriptReply, key: &LockKey) -> Result<JobReply> {
+    match decode(reply) {
+        Some(JobReply { answer: JobAnswer::NoFence, .. }) => Err(no_fence(key)),
+        Some(reply) => Ok(reply),
+        None => Err(unusable(key)),
+    }
+}
+
+fn no_fence(key: &LockKey) -> Error {
+    let problem = format!(
+        "the field `fe` of its record `{}` is not a number below {}: delete that field to restart at the server's time, \
+         and have the resource forget the highest token it has seen",
+        record_name(key),
+        LAST_FENCE - 1
+    );
+    Error::FencingCounter { key: key.clone(), problem: problem.into() }
 }
 
 /// The error for a key that holds another value than a record.

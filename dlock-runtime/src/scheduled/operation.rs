@@ -6,6 +6,7 @@
 //!   | {time, skip, reason, detail, ..} | {time, missed, since, ..} | {time, other, ..}
 //!   and at the end: {.., schedule of the last run, last slot, time of the request to run now}
 //! {time, owner | cancelled | not_owner}                                        OwnerReply
+//! {time, no_fence}                                                             NoFence
 //! {time, {field, value, ..}}                                                   JobRecord
 //! ```
 
@@ -58,9 +59,14 @@ pub(super) struct JobReply {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JobAnswer {
-    Begin { reply: BeginReply, before: RecordBefore },
+    Begin {
+        reply: BeginReply,
+        before: RecordBefore,
+    },
     Owner(OwnerReply),
     Record(Option<Box<JobRecord>>),
+    /// The number of the last fencing token has no next one, or is not a number.
+    NoFence,
 }
 
 /// The record before a request to begin.
@@ -215,6 +221,7 @@ fn encode(reply: &JobReply) -> ScriptReply {
             }
             .to_owned(),
         ),
+        JobAnswer::NoFence => parts.push("no_fence".to_owned()),
         JobAnswer::Record(record) => {
             let fields = record.as_ref().map(|record| record_fields::of_record(record)).unwrap_or_default();
             let fields = fields.iter().flat_map(|(field, value)| [field, value]);
@@ -271,6 +278,7 @@ pub(super) fn decode(reply: &ScriptReply) -> Option<JobReply> {
         ["owner"] => JobAnswer::Owner(OwnerReply::Owner),
         ["cancelled"] => JobAnswer::Owner(OwnerReply::Cancelled),
         ["not_owner"] => JobAnswer::Owner(OwnerReply::NotOwner),
+        ["no_fence"] => JobAnswer::NoFence,
         [what, a, b, c, d, spec, slot, requested] => JobAnswer::Begin {
             reply: decode_begin(what, [a, b, c, d])?,
             before: RecordBefore {
@@ -289,6 +297,7 @@ pub(super) fn lease_reply(reply: &ScriptReply) -> Option<LeaseReply> {
     Some(match decode(reply)?.answer {
         JobAnswer::Owner(OwnerReply::Owner) => LeaseReply::Renewed,
         JobAnswer::Owner(OwnerReply::Cancelled) => LeaseReply::Lost(LossCause::Cancelled),
+        JobAnswer::NoFence => return None,
         _ => LeaseReply::Lost(LossCause::NotOwner),
     })
 }
@@ -431,7 +440,7 @@ mod tests {
         let answers = begun
             .chain(owners.map(JobAnswer::Owner))
             .chain(records.map(JobAnswer::Record))
-            .chain([JobAnswer::Record(None)]);
+            .chain([JobAnswer::Record(None), JobAnswer::NoFence]);
 
         for answer in answers {
             let reply = JobReply { now: 42, answer };
@@ -469,7 +478,8 @@ mod tests {
         assert_eq!(reply(OwnerReply::Owner), LeaseReply::Renewed);
         assert_eq!(reply(OwnerReply::Cancelled), LeaseReply::Lost(LossCause::Cancelled));
         assert_eq!(reply(OwnerReply::NotOwner), LeaseReply::Lost(LossCause::NotOwner));
-        assert_eq!(lease_reply(&ScriptReply::text("?")), None);
+        let no_fence = encode(&JobReply { now: 42, answer: JobAnswer::NoFence });
+        assert_eq!([ScriptReply::text("?"), no_fence].map(|reply| lease_reply(&reply)), [None, None]);
     }
 
     #[test]
