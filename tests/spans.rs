@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use dlock_runtime::idempotent::{IdempotentRecord, OnUnavailable};
+use dlock_runtime::idempotent::{IdempotentRecord, OnCrash, OnUnavailable};
 use dlock_runtime::scheduled::Schedule;
 use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager, distributed_lock};
@@ -261,17 +261,22 @@ async fn leave(locks: &LockManager, id: u8, meanwhile: impl FnOnce()) -> Result<
     Ok(7)
 }
 
-/// Waits for the span of a call, which closes when its release has a reply or has timed out.
-async fn span_of_release(key: &str) -> Fields {
-    let closed = async {
+/// Waits for a record of a name and a key, and returns the last.
+async fn record_of(name: &str, key: &str) -> Fields {
+    let written = async {
         loop {
-            if let Some(span) = logged_under("dlock.hold", key).pop() {
-                return span;
+            if let Some(record) = logged_under(name, key).pop() {
+                return record;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    within(Duration::from_secs(10), "the end of the release", closed).await
+    within(Duration::from_secs(10), name, written).await
+}
+
+/// Waits for the span of a call, which closes when its release has a reply or has timed out.
+async fn span_of_release(key: &str) -> Fields {
+    record_of("dlock.hold", key).await
 }
 
 #[tokio::test]
@@ -711,4 +716,94 @@ async fn a_job_whose_last_tick_is_far_ahead_is_logged_at_error_level() {
         assert_eq!(events.len(), expected, "{ahead:?}: {events:?}");
         assert!(events.iter().all(|fields| fields["level"] == "ERROR"));
     }
+}
+
+const NO_REPLICAS: &str = "NOREPLICAS";
+
+fn refuse_writes(server: &RedisServer) {
+    server.call(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+}
+
+/// Checks that a loss quotes the server, and that its failed renewals were one event.
+fn assert_reason(server: &RedisServer, lost: &str) {
+    assert!(lost.contains("the last renewal failed") && lost.contains(NO_REPLICAS), "{lost}");
+    let port = format!(":{}", server.port());
+    let is_it =
+        |fields: &&Fields| fields["name"] == "dlock.renewal_failed" && fields["lock.reason"].contains(&port);
+    let failed: Vec<_> = logged().iter().filter(is_it).cloned().collect();
+    let [event] = &failed[..] else { panic!("{failed:?}") };
+    assert!(event["level"] == "WARN" && event["lock.reason"].contains(NO_REPLICAS), "{event:?}");
+}
+
+#[tokio::test]
+async fn a_loss_after_refused_renewals_has_the_reason() {
+    drop(logged());
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.expect("it is open");
+    let lock = locks.lock("order:renewals").lease(Duration::from_secs(1));
+
+    let ran = lock.run(async |guard| {
+        refuse_writes(&server);
+        (guard.lost().await, guard.check())
+    });
+    let lost = ran.await.expect_err("no renewal succeeds").to_string();
+
+    assert_reason(&server, &lost);
+    let (level, reason) = only_event("dlock.lost", "order:renewals", "lock.reason");
+    assert!(level == "ERROR" && reason.contains(NO_REPLICAS), "{level}: {reason}");
+}
+
+#[tokio::test]
+async fn a_lost_guard_has_the_reason_of_its_refused_renewals() {
+    drop(logged());
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.expect("it is open");
+    let guard = locks.lock("order:guarded").lease(Duration::from_secs(1)).acquire().await;
+    let guard = guard.expect("the lock is free");
+
+    refuse_writes(&server);
+    guard.lost().await;
+
+    assert_reason(&server, &guard.check().expect_err("it is lost").to_string());
+    drop(guard);
+    let (_, reason) = only_event("dlock.lost", "order:guarded", "lock.reason");
+    assert!(reason.contains(NO_REPLICAS), "{reason}");
+}
+
+#[tokio::test]
+async fn a_lost_call_has_the_reason_of_its_refused_renewals() {
+    drop(logged());
+    let server = RedisServer::builder().also_allow(dlock_tests::acl::WITH_RECORDS).start();
+    let locks = LockManager::connect(&server.url()).await.expect("it is open");
+    let call = locks.idempotent("charge:renewals").lease(Duration::from_secs(1)).on_crash(OnCrash::Rerun);
+
+    let ran = call.run_attached(async |_| {
+        refuse_writes(&server);
+        std::future::pending::<Result<u8, Error>>().await
+    });
+    let lost = ran.await.expect_err("no renewal succeeds").to_string();
+
+    assert_reason(&server, &lost);
+    let (_, reason) = only_event("dlock.lost", "charge:renewals", "lock.reason");
+    assert!(reason.contains(NO_REPLICAS), "{reason}");
+}
+
+#[tokio::test]
+async fn a_lost_job_has_the_reason_of_its_refused_renewals() {
+    drop(logged());
+    let server = RedisServer::builder().also_allow(dlock_tests::acl::WITH_JOBS).start();
+    let locks = LockManager::connect(&server.url()).await.expect("it is open");
+    let schedule = Schedule::every(Duration::from_secs(3_600)).expect("a valid period");
+    let schedule = schedule.lease(Duration::from_secs(1));
+
+    let job = locks.job("renewals");
+    let ran = job.run(&schedule, async |_| {
+        refuse_writes(&server);
+        std::future::pending::<Result<(), Error>>().await
+    });
+    let lost = ran.await.expect_err("no renewal succeeds").to_string();
+
+    assert_reason(&server, &lost);
+    let (_, error) = only_event("dlock.job_finished", "job:renewals", "job.error");
+    assert!(error.contains(NO_REPLICAS), "{error}");
 }

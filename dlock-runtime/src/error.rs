@@ -48,8 +48,9 @@ pub enum Error {
     ///
     /// With `on_lost = abort`, the body was dropped, or it had completed.
     #[error(
-        "lock `{key}` was lost after {} ms: {cause}{}",
+        "lock `{key}` was lost after {} ms: {}{}",
         held.as_millis(),
+        loss_text(*cause, reason.as_deref()),
         if *completed { "; the body had completed by then and may have overlapped with another holder's" } else { "" }
     )]
     #[non_exhaustive]
@@ -66,6 +67,12 @@ pub enum Error {
         /// check what was written before you repeat the work. If `false`, the body was dropped
         /// before its end, was never started, or there was none.
         completed: bool,
+        /// Why the last renewal before the loss failed, in the words of the server or of this
+        /// library.
+        ///
+        /// `None` if none failed, or if the cause is another one than
+        /// [`Expired`](LossCause::Expired) and [`GrantUnconfirmed`](LossCause::GrantUnconfirmed).
+        reason: Option<Arc<str>>,
     },
 
     /// The server is unreachable or gave no usable reply in time.
@@ -461,6 +468,18 @@ fn subject(key: Option<&LockKey>) -> String {
     key.map_or_else(|| "the lock server".to_owned(), |key| format!("lock `{key}`"))
 }
 
+/// Describes a loss. A refused confirmation is quoted instead of advice, since more time would not
+/// help.
+fn loss_text(cause: LossCause, reason: Option<&str>) -> String {
+    match (cause, reason) {
+        (cause, None) => cause.to_string(),
+        (LossCause::GrantUnconfirmed, Some(reason)) => {
+            format!("the grant was not confirmed: {}", Escaped(reason))
+        }
+        (cause, Some(reason)) => format!("{cause}; the last renewal failed: {}", Escaped(reason)),
+    }
+}
+
 /// Describes the call that used the key before, and says what to do.
 fn other_call(function: Option<&str>) -> String {
     let Some(function) = function else {
@@ -611,6 +630,7 @@ mod tests {
         let key = || LockKey::new(hostile).expect("a key");
         for error in [
             Error::Unavailable { key: Some(key()), reason: text() },
+            lost(LossCause::Expired, Some(hostile)),
             Error::InvalidKey { template: text(), problem: text() },
             Error::WrongKind { key: key(), found: text() },
             Error::FencingCounter { key: key(), problem: text() },
@@ -635,8 +655,13 @@ mod tests {
         let key = LockKey::new("order:7").expect("a key");
 
         for completed in [false, true] {
-            let lost =
-                Error::Lost { key: key.clone(), held: Duration::ZERO, cause: LossCause::Expired, completed };
+            let lost = Error::Lost {
+                key: key.clone(),
+                held: Duration::ZERO,
+                cause: LossCause::Expired,
+                completed,
+                reason: None,
+            };
 
             assert_eq!(lost.retry_after(), None);
         }
@@ -647,7 +672,7 @@ mod tests {
         let text = |completed| {
             let key = LockKey::new("order:7").expect("a key");
             let held = Duration::from_millis(150);
-            Error::Lost { key, held, cause: LossCause::Expired, completed }.to_string()
+            Error::Lost { key, held, cause: LossCause::Expired, completed, reason: None }.to_string()
         };
 
         assert_eq!(text(false), "lock `order:7` was lost after 150 ms: its lease expired");
@@ -656,6 +681,27 @@ mod tests {
             "lock `order:7` was lost after 150 ms: its lease expired; the body had completed by then and may have \
              overlapped with another holder's"
         );
+    }
+
+    fn lost(cause: LossCause, reason: Option<&str>) -> Error {
+        let (held, reason) = (Duration::from_millis(150), reason.map(Into::into));
+        Error::Lost { key: key(), held, cause, completed: false, reason }
+    }
+
+    #[test]
+    fn loss_text_quotes_the_last_failed_renewal() {
+        let text = |cause| lost(cause, Some("NOREPLICAS")).to_string();
+
+        assert_eq!(
+            text(LossCause::Expired),
+            "lock `order:7` was lost after 150 ms: its lease expired; the last renewal failed: NOREPLICAS"
+        );
+        assert_eq!(
+            text(LossCause::GrantUnconfirmed),
+            "lock `order:7` was lost after 150 ms: the grant was not confirmed: NOREPLICAS"
+        );
+        let late = lost(LossCause::GrantUnconfirmed, None).to_string();
+        assert!(late.ends_with("the grant was not confirmed in time; raise `grant_lease`"), "{late}");
     }
 
     #[test]
@@ -694,7 +740,7 @@ mod tests {
         for (error, http, grpc, retry_after, has_key) in [
             (contended(None), 409, 10, second, true),
             (
-                Error::Lost { key: key(), held, cause: LossCause::Expired, completed: false },
+                Error::Lost { key: key(), held, cause: LossCause::Expired, completed: false, reason: None },
                 500,
                 13,
                 None,

@@ -202,7 +202,7 @@ impl BodyEnd {
         telemetry: &CallSpan,
     ) -> Self {
         let Err(loss) = ended.and_then(|()| held.check_valid()) else { return Self::Completed };
-        telemetry.lost(held.key(), loss);
+        telemetry.lost(held.key(), loss, None);
         match (ended, options.on_lost) {
             (Err(loss), _) => Self::Stopped(loss),
             (Ok(()), OnLost::Abort) => Self::CompletedLost(loss),
@@ -226,7 +226,7 @@ impl<'a> Releasing<'a> {
             };
         }
         let now = held.engine.now();
-        let found = ended.and_then(|()| held.root().check_valid(now)).err();
+        let found = ended.and_then(|()| held.check_valid_at(now)).err();
         let ended = match (ended, found) {
             (Err(loss), _) => BodyEnd::Stopped(loss),
             (Ok(()), Some(loss)) if options.on_lost == OnLost::Abort => {
@@ -236,7 +236,7 @@ impl<'a> Releasing<'a> {
         };
         let answer = if let Some(loss) = found {
             held.release_at(now, ReleasedBy::Call, ReleaseReport::None);
-            telemetry.lost(held.key(), loss);
+            telemetry.lost(held.key(), loss, held.root().loss_reason(loss.0).as_deref());
             None
         } else {
             let report = match options.release_mode {

@@ -4,7 +4,8 @@
 //!
 //! Events carry fields, never sentences. No event contains a token or a password.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tracing::span::Id;
@@ -17,6 +18,7 @@ use crate::key::LockKey;
 use crate::printable::shortened;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
+use crate::sync::lock;
 
 /// Emits an event, whose name is also its message.
 macro_rules! event {
@@ -30,6 +32,20 @@ macro_rules! event {
 pub(crate) struct EventLimits {
     unavailable: EventLimit,
     swallowed: EventLimit,
+    failed_renewals: ReasonLimit,
+}
+
+impl EventLimits {
+    /// Returns how many failed renewals were suppressed since the last event; `None` if this one is
+    /// suppressed.
+    pub(crate) fn admit_failed_renewal(&self, reason: &Arc<str>, now: BootInstant) -> Option<u64> {
+        self.failed_renewals.admit(reason, now)
+    }
+
+    /// Records that a renewal was answered: the next failure is an event, whatever its reason.
+    pub(crate) fn on_renewed(&self) {
+        self.failed_renewals.reset();
+    }
 }
 
 /// Limits one kind of event, without a mutex.
@@ -53,6 +69,40 @@ impl EventLimit {
         }
         self.suppressed.fetch_add(1, Ordering::Relaxed);
         None
+    }
+}
+
+/// Limits one kind of event to one for each change of its reason.
+#[derive(Debug, Default)]
+struct ReasonLimit {
+    /// The reason of the last event, until there is a success.
+    last: Mutex<Option<Arc<str>>>,
+    /// Whether there is one, readable without the mutex.
+    has_last: AtomicBool,
+    /// Applies if different reasons, or failures and successes, alternate.
+    limit: EventLimit,
+}
+
+impl ReasonLimit {
+    /// Returns how many events were suppressed since the last one; `None` if this one is
+    /// suppressed.
+    fn admit(&self, reason: &Arc<str>, now: BootInstant) -> Option<u64> {
+        let mut last = lock(&self.last);
+        if last.as_ref() == Some(reason) {
+            self.limit.suppressed.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let suppressed = self.limit.admit(now)?;
+        *last = Some(Arc::clone(reason));
+        self.has_last.store(true, Ordering::Relaxed);
+        Some(suppressed)
+    }
+
+    /// Forgets the last reason.
+    fn reset(&self) {
+        if self.has_last.load(Ordering::Relaxed) && self.has_last.swap(false, Ordering::Relaxed) {
+            *lock(&self.last) = None;
+        }
     }
 }
 
@@ -126,11 +176,11 @@ impl CallSpan {
         }
     }
 
-    /// Records that the lock was lost while the body ran.
-    pub(crate) fn lost(&self, key: &LockKey, loss: Loss) {
+    /// Records that the lock was lost while the body ran. `reason`: why the last renewal failed.
+    pub(crate) fn lost(&self, key: &LockKey, loss: Loss, reason: Option<&str>) {
         self.outcome("lost");
         let _entered = self.enter();
-        guard_lost(key, loss);
+        guard_lost(key, loss, reason);
     }
 
     /// Records that the body runs without the lock because of `error`.
@@ -148,7 +198,7 @@ impl CallSpan {
     pub(crate) fn record_release(&self, key: &LockKey, reply: &Reply, held: impl FnOnce() -> Duration) {
         match reply {
             Reply::Owner => self.released(),
-            Reply::NotOwner => self.lost(key, (LossCause::NotOwner, held())),
+            Reply::NotOwner => self.lost(key, (LossCause::NotOwner, held()), None),
             reply => self.release_failed(key, reply),
         }
     }
@@ -162,7 +212,7 @@ impl CallSpan {
     ) {
         if let Reply::NotOwner = reply {
             self.outcome("lost");
-            lost(self.id(), key, (LossCause::NotOwner, held()));
+            lost(self.id(), key, (LossCause::NotOwner, held()), None);
         } else {
             self.record_release(key, reply, held);
         }
@@ -243,17 +293,26 @@ pub(crate) fn answered(error: &Error) {
     if error.http_status() == 500 { tell!(error) } else { tell!(debug) }
 }
 
-/// Records that a lock was lost. The current span, if any, identifies the call.
-pub(crate) fn guard_lost(key: &LockKey, loss: Loss) {
-    lost(Span::current().id(), key, loss);
+/// Records that a lock was lost. The current span, if any, identifies the call. `reason`: why the
+/// last renewal failed.
+pub(crate) fn guard_lost(key: &LockKey, loss: Loss, reason: Option<&str>) {
+    lost(Span::current().id(), key, loss, reason);
 }
 
-fn lost(parent: Option<Id>, key: &LockKey, (cause, held): Loss) {
+fn lost(parent: Option<Id>, key: &LockKey, (cause, held): Loss, reason: Option<&str>) {
     if cause == LossCause::MaxHold {
         event!(warn, "dlock.max_hold_reached", parent: parent, { lock.key = shown(key), lock.held_ms = millis(held) });
         return;
     }
-    event!(error, "dlock.lost", parent: parent, { lock.key = shown(key), lock.held_ms = millis(held), lock.cause = ?cause });
+    event!(error, "dlock.lost", parent: parent, { lock.key = shown(key), lock.held_ms = millis(held), lock.cause = ?cause, lock.reason = reason });
+}
+
+/// Records that a renewal of a hold or of a record failed. Another call's span may be the current
+/// one.
+pub(crate) fn renewal_failed(reason: &str, suppressed: u64) {
+    from_the_actor(|| {
+        event!(warn, "dlock.renewal_failed", parent: None::<Id>, { lock.reason = reason, suppressed });
+    });
 }
 
 /// Records that this process leads.
@@ -630,8 +689,10 @@ mod tests {
     fn events_have_their_levels_and_fields() {
         let (key, lost) = (key(), |cause| (cause, SECOND));
         let emitted = emitted(|| {
-            guard_lost(&key, lost(LossCause::Expired));
-            guard_lost(&key, lost(LossCause::MaxHold));
+            guard_lost(&key, lost(LossCause::Expired), None);
+            guard_lost(&key, lost(LossCause::Expired), Some("NOREPLICAS"));
+            guard_lost(&key, lost(LossCause::MaxHold), None);
+            renewal_failed("NOREPLICAS", 2);
             term_started(&key, 3);
             term_ended(&key, 3);
             connected(&"redis at h", "dl-1", "web-1");
@@ -650,7 +711,9 @@ mod tests {
             emitted,
             [
                 "ERROR dlock.lost lock.key=order:7 lock.held_ms=1000 lock.cause=Expired",
+                r#"ERROR dlock.lost lock.key=order:7 lock.held_ms=1000 lock.cause=Expired lock.reason="NOREPLICAS""#,
                 "WARN dlock.max_hold_reached lock.key=order:7 lock.held_ms=1000",
+                r#"WARN dlock.renewal_failed lock.reason="NOREPLICAS" suppressed=2"#,
                 "INFO dlock.term_started lock.key=order:7 term=3",
                 "INFO dlock.term_ended lock.key=order:7 term=3",
                 r#"INFO dlock.connected server=redis at h manager="dl-1" owner="web-1""#,
@@ -854,7 +917,13 @@ mod tests {
             let limits = Some((&limits, &clock));
             emitted(|| errors.iter().for_each(|error| CallSpan::none().swallowed(error, limits)))
         };
-        let lost = || Error::Lost { key: key(), held: SECOND, cause: LossCause::Expired, completed: false };
+        let lost = || Error::Lost {
+            key: key(),
+            held: SECOND,
+            cause: LossCause::Expired,
+            completed: false,
+            reason: None,
+        };
 
         assert_eq!(suppress(&[contended()]), <[&str; 0]>::default());
         let losses = suppress(&[lost(), lost()]);
@@ -873,13 +942,29 @@ mod tests {
     }
 
     #[test]
+    fn failed_renewals_are_an_event_once_per_reason_until_a_success() {
+        let limits = EventLimits::default();
+        let admit = |seconds, reason: &str| {
+            let now = BootInstant::START.plus(Duration::from_secs(seconds));
+            limits.admit_failed_renewal(&reason.into(), now)
+        };
+
+        assert_eq!(admit(0, "NOREPLICAS"), Some(0));
+        assert_eq!([admit(0, "NOREPLICAS"), admit(9, "NOREPLICAS")], [None; 2]);
+        assert_eq!(admit(9, "OOM"), Some(2), "the reason has changed");
+        assert_eq!(admit(9, "NOREPLICAS"), None, "at most one per second");
+        limits.on_renewed();
+        assert_eq!(admit(10, "OOM"), Some(1), "a renewal has succeeded");
+    }
+
+    #[test]
     fn hashed_values_are_in_no_event() {
         let key = hashed_key();
         let error = Error::Shutdown { key: Some(key.clone()) };
         let shut_down = Error::Shutdown { key: None };
 
         let emitted = emitted(|| {
-            guard_lost(&key, (LossCause::Expired, SECOND));
+            guard_lost(&key, (LossCause::Expired, SECOND), None);
             CallSpan::none().swallowed(&error, None);
             CallSpan::none().swallowed(&shut_down, None);
         });
@@ -898,7 +983,16 @@ mod tests {
     fn each_error_has_its_outcome() {
         for (error, outcome) in [
             (contended(), "contended"),
-            (Error::Lost { key: key(), held: SECOND, cause: LossCause::Expired, completed: false }, "lost"),
+            (
+                Error::Lost {
+                    key: key(),
+                    held: SECOND,
+                    cause: LossCause::Expired,
+                    completed: false,
+                    reason: None,
+                },
+                "lost",
+            ),
             (unavailable(None), "unavailable"),
             (Error::Shutdown { key: None }, "shutdown"),
             (Error::Deadlock { key: key(), held: key() }, "deadlock"),

@@ -117,3 +117,30 @@ async fn loss_of_an_unconfirmed_grant_names_the_grant_lease() {
         "{reported}"
     );
 }
+
+/// The confirmation arrives in time, and the server refuses it: a longer lease would not help.
+#[tokio::test]
+async fn loss_of_a_refused_grant_quotes_the_server() {
+    let far = Far::start_near();
+    let connect =
+        async |url: String| LockManager::connect(&url).await.expect("the server accepts connections");
+    let (holder, waiter) = (connect(far.server.url()).await, connect(far.proxy.url()).await);
+    let guard = holder.lock("order:7").acquire().await.expect("the lock is free");
+    let lock = waiter.lock("order:7").wait(LONG);
+    let waiting = tokio::spawn(async move { lock.run(async |guard| guard.lost().await).await });
+    let queued = async {
+        while waiter.inspect("order:7").await.expect("it replies").is_none_or(|seen| seen.waiters() == 0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(LONG, "a waiter", queued).await;
+
+    far.proxy.hold_requests(); // until the server refuses writes
+    guard.release().await.expect("it is held");
+    far.server.call(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    far.proxy.pass();
+    let lost =
+        within(LONG, "the loss", waiting).await.expect("no panic").expect_err("it is refused").to_string();
+
+    assert!(lost.contains("NOREPLICAS") && !lost.contains("raise `grant_lease`"), "{lost}");
+}

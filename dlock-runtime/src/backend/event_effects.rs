@@ -1,6 +1,7 @@
 //! The effects of events that run once nothing is locked: tasks to wake, replies to deliver.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::task::Waker;
 
 use smallvec::SmallVec;
@@ -8,6 +9,7 @@ use smallvec::SmallVec;
 use crate::backend::reply_recipient::ReplyRecipient;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
+use crate::telemetry;
 
 /// Effects to run once no lock is held.
 #[derive(Default)]
@@ -21,6 +23,8 @@ pub(crate) struct EventEffects {
     /// locked: a waker may be the last reference to a task.
     discarded: Option<Waker>,
     has_requests: bool,
+    /// Why a renewal failed, and the number of events that were suppressed before.
+    failed_renewal: Option<(Arc<str>, u64)>,
 }
 
 impl EventEffects {
@@ -37,6 +41,11 @@ impl EventEffects {
     /// Adds a reply that arrived at `now`.
     pub(crate) fn answer(&mut self, to: ReplyRecipient, reply: Reply, now: BootInstant) {
         self.answers.push((to, reply, now));
+    }
+
+    /// Adds the event of a renewal that failed.
+    pub(crate) fn log_failed_renewal(&mut self, reason: Arc<str>, suppressed: u64) {
+        self.failed_renewal = Some((reason, suppressed));
     }
 
     /// Records that a request was submitted.
@@ -60,6 +69,9 @@ impl EventEffects {
     pub(crate) fn run_all(&mut self) {
         self.answers.drain(..).for_each(|(recipient, reply, now)| guarded(|| recipient.complete(reply, now)));
         self.wake.drain(..).for_each(|waker| guarded(|| waker.wake()));
+        if let Some((reason, suppressed)) = self.failed_renewal.take() {
+            telemetry::renewal_failed(&reason, suppressed);
+        }
     }
 }
 
@@ -70,7 +82,6 @@ fn guarded(call: impl FnOnce()) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 

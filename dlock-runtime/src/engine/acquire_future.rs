@@ -218,9 +218,13 @@ fn error(key: LockKey, refusal: AcquireFailure) -> Error {
             reason: format!("no reply from the server within {} ms", waited.as_millis()).into(),
         },
         AcquireFailure::Shutdown => Error::Shutdown { key: Some(key) },
-        AcquireFailure::ParentLost => {
-            Error::Lost { key, held: Duration::ZERO, cause: LossCause::Released, completed: false }
-        }
+        AcquireFailure::ParentLost => Error::Lost {
+            key,
+            held: Duration::ZERO,
+            cause: LossCause::Released,
+            completed: false,
+            reason: None,
+        },
         AcquireFailure::Deadlock { held } => Error::Deadlock { key, held },
     }
 }

@@ -17,6 +17,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::engine::atomic_deadline::AtomicDeadline;
+use crate::engine::renewal_failure::RenewalFailure;
 use crate::error::LossCause;
 use crate::key::LockKey;
 use crate::protocol::deadline::{BootInstant, Deadline};
@@ -53,6 +54,8 @@ struct AcquisitionExtra {
     observers: BTreeMap<u64, Waker>,
     /// The fencing token, once it was requested.
     fencing: Option<u64>,
+    /// Why the last renewal before a loss failed.
+    renewal_failure: Option<RenewalFailure>,
 }
 
 /// The state of an acquisition.
@@ -220,6 +223,24 @@ impl Acquisition {
             _ => Some(Err((LossCause::Released, Duration::ZERO))),
         });
         lost.unwrap_or(Ok(()))
+    }
+
+    /// Returns `true` while the call holds the lock, even if the deadline has passed.
+    pub(super) fn is_held(&self) -> bool {
+        let held = |state: &mut AcquisitionState| Some(matches!(state, AcquisitionState::Held { .. }));
+        self.poll_state(None, held).unwrap_or_default()
+    }
+
+    /// Records why the last renewal before the loss failed.
+    pub(super) fn record_renewal_failure(&self, failure: RenewalFailure) {
+        lock(&self.inner).extra.get_or_insert_default().renewal_failure = Some(failure);
+    }
+
+    /// Returns the reason of a loss by `cause`, if a renewal has failed.
+    pub(crate) fn loss_reason(&self, cause: LossCause) -> Option<Arc<str>> {
+        let inner = lock(&self.inner);
+        let failure = inner.extra.as_ref()?.renewal_failure.as_ref()?;
+        failure.explains(cause).then(|| Arc::clone(&failure.reason))
     }
 
     /// Returns why another process may hold the lock after a loss to `max_hold`, or `None` while

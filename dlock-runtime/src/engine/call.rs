@@ -36,10 +36,7 @@ impl Engine {
             Ok(Reply::Called(reply)) => Ok(reply),
             Ok(Reply::Refused(failure)) => Err(CallFailure::Refused(failure)),
             Ok(Reply::Unknown(failure)) => Err(CallFailure::Unknown(failure)),
-            _ => {
-                let failure = Failure::new(FailureKind::Passing, "the server gave no usable reply");
-                Err(CallFailure::Unknown(failure))
-            }
+            _ => Err(CallFailure::Unknown(unusable_reply())),
         }
     }
 
@@ -75,6 +72,11 @@ impl Engine {
     pub(super) async fn wait_for_calls(&self, limit: Duration) {
         self.at_most(limit, self.calls.drained()).await;
     }
+}
+
+/// Returns the failure of a reply that no operation has.
+pub(super) fn unusable_reply() -> Failure {
+    Failure::new(FailureKind::Passing, "the server gave no usable reply")
 }
 
 /// Sends an operation until it has a reply. Returns `None` if there is none within `limit`, if the

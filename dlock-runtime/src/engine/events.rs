@@ -1,9 +1,12 @@
 //! The engine as the receiver of a backend's events.
 
+use std::sync::Arc;
+
 use crate::backend::event_effects::EventEffects;
 use crate::backend::{BackendEvents, Request};
 use crate::engine::Engine;
 use crate::engine::effects::Effects;
+use crate::engine::renewal_failure::RenewalFailure;
 use crate::key::Name;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootInstant;
@@ -33,6 +36,8 @@ impl BackendEvents for Engine {
         }
         if let Some(to) = recipient {
             effects.answer(to, reply.clone(), now);
+        } else if matches!(command, Command::Renew { .. }) {
+            self.on_renewal_reply(&key, &reply, now, effects);
         }
         let mut effects = Effects::new(effects);
         self.with_key_at(&key, now, &mut effects, |key_state, cx| {
@@ -127,6 +132,23 @@ impl BackendEvents for Engine {
 }
 
 impl Engine {
+    /// Handles the reply to a renewal that no caller waits for. A failure is an event, and the
+    /// reason if the hold is lost before another renewal succeeds.
+    fn on_renewal_reply(&self, key: &Name, reply: &Reply, now: BootInstant, effects: &mut EventEffects) {
+        let Some(failure) = RenewalFailure::of_reply(reply) else {
+            return self.event_limits.on_renewed();
+        };
+        if let Some(suppressed) = self.event_limits.admit_failed_renewal(&failure.reason, now) {
+            effects.log_failed_renewal(Arc::clone(&failure.reason), suppressed);
+        }
+        let (shard, hash) = self.shards.of_key(key);
+        shard.read(|slots| {
+            if slots.table.get(key, hash).is_some() {
+                slots.renewal_failures.record(key, failure);
+            }
+        });
+    }
+
     /// Reports to the backend that an event has made a deadline earlier.
     pub(super) fn report_earlier(&self, effects: &Effects<'_>) {
         debug_assert!(effects.orphaned.is_empty(), "only replies leave commands to clean up");

@@ -119,7 +119,12 @@ impl HoldGuard {
         if self.engine.is_forked() {
             return Err((LossCause::Forked, Duration::ZERO));
         }
-        self.root().check_valid(self.engine.now())
+        self.check_valid_at(self.engine.now())
+    }
+
+    /// Checks that the hold is valid at `now`.
+    pub(crate) fn check_valid_at(&self, now: BootInstant) -> Result<(), Loss> {
+        self.engine.check_hold(self.root(), now)
     }
 
     /// Returns the remaining lease, which is zero if the hold is not valid.
@@ -165,12 +170,14 @@ impl HoldGuard {
     }
 
     pub(crate) fn lost_error(&self, (cause, held): Loss) -> Error {
-        Error::Lost { key: self.key().clone(), held, cause, completed: false }
+        let reason = self.root().loss_reason(cause);
+        Error::Lost { key: self.key().clone(), held, cause, completed: false, reason }
     }
 
     /// Returns the error for a loss that was found after the body completed.
     pub(crate) fn lost_error_of_completed(&self, (cause, held): Loss) -> Error {
-        Error::Lost { key: self.key().clone(), held, cause, completed: true }
+        let reason = self.root().loss_reason(cause);
+        Error::Lost { key: self.key().clone(), held, cause, completed: true, reason }
     }
 
     /// Returns the number of attempts, and how long the call waited, in whole milliseconds.
@@ -233,7 +240,8 @@ impl Drop for HoldGuard {
             && let Err(loss) = self.acquisition.check_valid(self.engine.now())
             && loss.0 != LossCause::Released
         {
-            telemetry::guard_lost(&self.acquisition.key, loss);
+            let reason = self.acquisition.loss_reason(loss.0);
+            telemetry::guard_lost(&self.acquisition.key, loss, reason.as_deref());
         }
     }
 }

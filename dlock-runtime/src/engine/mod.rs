@@ -20,6 +20,7 @@
 //! | `pending_release` | what happens to the reply to a release |
 //! | `shard`, `key_table` | the states of all keys |
 //! | `renewal_throttle` | the bound on renewals in flight |
+//! | `renewal_failure` | why the last renewal failed: the reason of a loss |
 //! | `effects` | what runs once no lock is held |
 //! | `events` | what a backend reports: the engine's side of the port |
 //! | `store_calls`, `call` | operations of features that are not locks: their state, and how they are sent |
@@ -36,6 +37,7 @@ pub(crate) mod hold_guard;
 pub(crate) mod interleavings;
 mod key_table;
 pub(crate) mod pending_release;
+mod renewal_failure;
 mod renewal_throttle;
 #[cfg(any(feature = "idempotent", feature = "scheduled"))]
 pub(crate) mod renewed_lease;
@@ -62,15 +64,16 @@ use crate::backend::event_effects::EventEffects;
 use crate::backend::reply_recipient::ReplyRecipient;
 use crate::backend::{Backend, Capabilities, Request};
 use crate::clock::Clock;
-use crate::engine::acquisition::{AcquisitionRef, EndedAcquisition, SharedAcquisition};
+use crate::engine::acquisition::{Acquisition, AcquisitionRef, EndedAcquisition, SharedAcquisition};
 use crate::engine::effects::Effects;
 use crate::engine::key_table::KeyEntry;
 use crate::engine::pending_release::{BackgroundReleaseLimit, PendingRelease, ReleaseReport, ReleasedBy};
+use crate::engine::renewal_failure::RenewalFailures;
 use crate::engine::renewal_throttle::RenewalThrottle;
 use crate::engine::shard::{Shards, Slots};
 use crate::engine::store_calls::StoreCalls;
 use crate::engine::used_namespaces::UsedNamespaces;
-use crate::error::{Error, LossCause};
+use crate::error::{Error, Loss, LossCause};
 use crate::fork::{FORKED, ForkDetector, forked_error};
 use crate::key::{LockKey, Name};
 use crate::protocol::ProtocolConfig;
@@ -237,9 +240,9 @@ impl Engine {
             let (rules, tokens, due) = (&self.rules, &self.tokens, state.next_timeout());
             let mut cx = EventContext { now, rules, tokens, actions: &mut actions, contended };
             let result = event(state, &mut cx);
-            let is_tracked = state.is_tracked();
+            let (is_tracked, failures) = (state.is_tracked(), &mut slots.renewal_failures);
             for action in actions.drain(..) {
-                self.run_action((key, is_tracked), now, action, effects);
+                self.run_action((key, is_tracked), failures, now, action, effects);
             }
             self.count_holders(effects);
             if !self.capabilities.keeps_time
@@ -252,6 +255,9 @@ impl Engine {
             result
         });
         slots.actions = actions;
+        if !slots.renewal_failures.is_empty() && slots.table.get(key, hash).is_none() {
+            slots.renewal_failures.take(key);
+        }
         result
     }
 
@@ -259,6 +265,7 @@ impl Engine {
     fn run_action(
         &self,
         (key, is_tracked): (&Name, bool),
+        failures: &mut RenewalFailures,
         now: BootInstant,
         action: Action<AcquisitionRef>,
         effects: &mut Effects<'_>,
@@ -271,6 +278,7 @@ impl Engine {
             Action::Orphan { token } => effects.orphaned.push((Name::clone(key), token)),
             Action::Grant { acquisition, deadline, ends, is_unconfirmed, attempts, .. } => {
                 effects.holders += 1;
+                failures.take(key);
                 #[cfg(feature = "testing")]
                 if let Some(recorder) = self.backend.recorder() {
                     recorder.on_acquired(key, self.tokens.process());
@@ -279,11 +287,32 @@ impl Engine {
             }
             Action::JoinNested { acquisition } => effects.wakes(acquisition.join()),
             Action::Reject { acquisition, refusal } => effects.wakes(acquisition.reject(refusal)),
-            Action::Extend { acquisition, deadline, ends } => acquisition.extend(deadline, ends),
+            Action::Extend { acquisition, deadline, ends } => {
+                failures.take(key);
+                acquisition.extend(deadline, ends);
+            }
             Action::Revoke { acquisition, cause, left } => {
+                if let Some(failure) = failures.take(key) {
+                    acquisition.record_renewal_failure(failure);
+                }
                 effects.wakes(acquisition.mark_lost(cause, left, now));
             }
         }
+    }
+
+    /// Checks that the hold of `acquisition` is valid at `now`. Otherwise, returns how and after
+    /// how long it was lost, and records the reason for [`Acquisition::loss_reason`].
+    pub(crate) fn check_hold(&self, acquisition: &Acquisition, now: BootInstant) -> Result<(), Loss> {
+        let checked = acquisition.check_valid(now);
+        // The deadline may have passed, and the key has not been ticked after that.
+        if checked.is_err() && acquisition.is_held() {
+            let key = acquisition.key.name();
+            let failure = self.shards.of_key(key).0.read(|slots| slots.renewal_failures.get(key).cloned());
+            if let Some(failure) = failure {
+                acquisition.record_renewal_failure(failure);
+            }
+        }
+        checked
     }
 
     fn submit(&self, request: Request, effects: &mut Effects<'_>) {

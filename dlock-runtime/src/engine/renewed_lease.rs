@@ -13,12 +13,15 @@ use tokio::sync::Notify;
 
 use crate::backend::store_call::StoreOperation;
 use crate::engine::Engine;
+use crate::engine::call::unusable_reply;
+use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, LossCause, Result};
 use crate::key::{LockKey, Name};
-use crate::protocol::command::ScriptReply;
+use crate::protocol::command::{Failure, ScriptReply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::owner_lease::{LeaseReply, OwnerLease, OwnerTerms};
 use crate::sync::lock;
+use crate::telemetry;
 use crate::token::Token;
 
 /// How a lease is renewed at the server.
@@ -39,6 +42,8 @@ pub(crate) struct RenewedLease {
     /// When the request that began it was sent.
     started: BootInstant,
     owner: Mutex<OwnerLease>,
+    /// Why the last renewal failed.
+    renewal_failure: Mutex<Option<Arc<str>>>,
     lost: Notify,
     /// Notified when the lease need not be renewed any more.
     ended: Arc<Notify>,
@@ -60,6 +65,7 @@ impl RenewedLease {
             record: Name::clone(record),
             started: sent,
             owner: Mutex::new(owner),
+            renewal_failure: Mutex::default(),
             lost: Notify::new(),
             ended: Arc::default(),
         })
@@ -152,7 +158,8 @@ impl RenewedLease {
 
     fn lost_error(&self, cause: LossCause) -> Error {
         let held = self.engine.now().since(self.started);
-        Error::Lost { key: self.key.clone(), held, cause, completed: false }
+        let reason = if cause == LossCause::Expired { lock(&self.renewal_failure).clone() } else { None };
+        Error::Lost { key: self.key.clone(), held, cause, completed: false, reason }
     }
 
     fn sleep_until(&self, at: BootInstant) -> Pin<Box<dyn Future<Output = ()> + Send>> {
@@ -166,9 +173,12 @@ impl RenewedLease {
     async fn renew_once(&self, renewal: &LeaseRenewal) -> bool {
         if self.check().is_ok() {
             let sent = self.engine.now();
-            let reply = self.engine.call(&self.record, &renewal.operation).await.ok();
-            let reply = reply.as_ref().and_then(renewal.decode);
+            let reply = self.engine.call(&self.record, &renewal.operation).await;
+            let reply = reply
+                .map_err(CallFailure::into_failure)
+                .and_then(|reply| (renewal.decode)(&reply).ok_or_else(unusable_reply));
             let now = self.engine.now();
+            let reply = self.note_renewal(reply, now);
             lock(&self.owner).on_renewal_ended(reply, (sent, now));
         }
         let is_lost = self.check().is_err();
@@ -176,6 +186,23 @@ impl RenewedLease {
             self.lost.notify_waiters();
         }
         !is_lost
+    }
+
+    /// Records the end, at `now`, of a renewal. A failure is an event, and the reason if the lease
+    /// expires before another renewal succeeds.
+    fn note_renewal(&self, reply: Result<LeaseReply, Failure>, now: BootInstant) -> Option<LeaseReply> {
+        let limits = self.engine.event_limits().0;
+        let reason = reply.as_ref().err().map(|failure| Arc::clone(&failure.reason));
+        match &reason {
+            None => limits.on_renewed(),
+            Some(reason) => {
+                if let Some(suppressed) = limits.admit_failed_renewal(reason, now) {
+                    telemetry::renewal_failed(reason, suppressed);
+                }
+            }
+        }
+        *lock(&self.renewal_failure) = reason;
+        reply.ok()
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::engine::acquisition::AcquisitionRef;
 use crate::engine::effects::Effects;
 use crate::engine::key_table::KeyTable;
+use crate::engine::renewal_failure::RenewalFailures;
 use crate::key::Name;
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::key_state::Action;
@@ -37,6 +38,7 @@ pub(super) struct Slots {
     pub(super) table: KeyTable,
     /// Empty between events. Kept for its capacity.
     pub(super) actions: Vec<Action<AcquisitionRef>>,
+    pub(super) renewal_failures: RenewalFailures,
 }
 
 impl Shards {

@@ -185,6 +185,63 @@ fn operation() -> Arc<dyn StoreOperation> {
     Arc::new(TestOperation::default())
 }
 
+/// Ticks until `held` is renewed, and reports `reply`. Returns the time of the reply.
+fn reply_to_renewal(fixture: &Fixture, start: BootInstant, reply: &Reply) -> BootInstant {
+    let is_renewal = |request: &Request| matches!(request.command, Command::Renew { .. });
+    for seconds in 0..LEASE.as_secs() {
+        let now = start.plus(Duration::from_secs(seconds));
+        if let Some(renewal) = fixture.tick(now).into_iter().find(is_renewal) {
+            let mut effects = EventEffects::default();
+            fixture.engine.on_reply(renewal, reply.clone(), now, now, &mut effects);
+            effects.run();
+            return now;
+        }
+    }
+    panic!("it is not renewed");
+}
+
+#[test]
+fn a_loss_has_the_reason_of_the_last_renewal() {
+    let refused = || Reply::Refused(failure(FailureKind::Passing));
+    for (replies, reason) in [
+        (vec![refused()], Some("the server said no")),
+        (vec![Reply::Unknown(failure(FailureKind::Passing))], Some("the server said no")),
+        (vec![refused(), Reply::Owner], None),
+    ] {
+        for is_ticked in [false, true] {
+            let (fixture, start) = (Fixture::new(), boot_time());
+            let held = fixture.hold("order:7", LEASE, start);
+            for reply in &replies {
+                reply_to_renewal(&fixture, start, reply);
+            }
+
+            let over = start.plus(2 * LEASE);
+            if is_ticked {
+                fixture.tick(over);
+            }
+            let loss = fixture.engine.check_hold(&held, over);
+
+            assert!(matches!(loss, Err((LossCause::Expired, _))), "{replies:?}: {loss:?}");
+            assert_eq!(held.loss_reason(LossCause::Expired).as_deref(), reason, "{replies:?} {is_ticked}");
+            assert_eq!(held.loss_reason(LossCause::NotOwner), None);
+        }
+    }
+}
+
+#[test]
+fn a_failed_renewal_is_forgotten_with_its_hold() {
+    let (fixture, start) = (Fixture::new(), boot_time());
+    fixture.hold("order:7", LEASE, start);
+    let refused = Reply::Refused(failure(FailureKind::Passing));
+    reply_to_renewal(&fixture, start, &refused);
+    fixture.tick(start.plus(2 * LEASE)); // it is lost
+
+    let next = fixture.hold("order:7", LEASE, start.plus(3 * LEASE));
+
+    assert!(fixture.engine.check_hold(&next, start.plus(5 * LEASE)).is_err());
+    assert_eq!(next.loss_reason(LossCause::Expired), None);
+}
+
 #[test]
 fn a_call_returns_the_reply_or_whether_it_may_have_run() {
     let ended = |reply| {
@@ -629,7 +686,7 @@ async fn a_loss_error_says_whether_the_body_has_completed() {
 
     for (error, is_completed) in [(held.lost_error(loss), false), (held.lost_error_of_completed(loss), true)]
     {
-        let Error::Lost { key, held, cause, completed } = error else { panic!("{error:?}") };
+        let Error::Lost { key, held, cause, completed, reason: None } = error else { panic!("{error:?}") };
         assert_eq!(
             (key.as_str(), held, cause, completed),
             ("order:7", LEASE, LossCause::Expired, is_completed)

@@ -203,8 +203,8 @@ fn report_end(key: &LockKey, event: &IdempotencyEvent, reply: Option<&Idempotenc
 
 /// Reports that a body was dropped, or did not start, because it may not run.
 fn report_loss(key: &LockKey, error: &Error) {
-    if let Error::Lost { cause, held, .. } = error {
-        telemetry::guard_lost(key, (*cause, *held));
+    if let Error::Lost { cause, held, reason, .. } = error {
+        telemetry::guard_lost(key, (*cause, *held), reason.as_deref());
     }
 }
 

@@ -58,11 +58,15 @@ impl Term {
     ///
     /// [`Error::Lost`] if it is not.
     pub fn check(&self) -> Result<()> {
-        let lost = |(cause, held)| Error::Lost { key: self.key.clone(), held, cause, completed: false };
+        let acquisition = &self.active.acquisition;
+        let lost = |(cause, held)| {
+            let (key, reason) = (self.key.clone(), acquisition.loss_reason(cause));
+            Error::Lost { key, held, cause, completed: false, reason }
+        };
         if self.engine.is_forked() {
             return Err(lost((LossCause::Forked, Duration::ZERO)));
         }
-        self.active.acquisition.0.check_valid(self.engine.now()).map_err(lost)
+        self.engine.check_hold(acquisition, self.engine.now()).map_err(lost)
     }
 
     /// Ends the term. It does not return: the body is dropped here, and the lock is released.

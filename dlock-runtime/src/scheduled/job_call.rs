@@ -528,7 +528,8 @@ mod tests {
     fn a_run_ends_as_its_lease_was_lost() {
         let key = LockKey::new("job").expect("a valid key");
         let ended = |cause| {
-            let loss = Error::Lost { key: key.clone(), held: Duration::ZERO, cause, completed: false };
+            let loss =
+                Error::Lost { key: key.clone(), held: Duration::ZERO, cause, completed: false, reason: None };
             result_text(result_of_loss(&loss))
         };
 

@@ -55,7 +55,7 @@ pub fn contended(key: impl IntoLockKey) -> Error {
 #[track_caller]
 pub fn lost(key: impl IntoLockKey, completed: bool) -> Error {
     let held = Duration::from_secs(30);
-    Error::Lost { key: self::key(key), held, cause: LossCause::Expired, completed }
+    Error::Lost { key: self::key(key), held, cause: LossCause::Expired, completed, reason: None }
 }
 
 /// Returns [`Error::Unavailable`] of a request for `key`.
