@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use dlock_runtime::idempotent::{IdempotentRecord, OnCrash, OnUnavailable};
-use dlock_runtime::scheduled::Schedule;
+use dlock_runtime::scheduled::{Jobs, Schedule};
 use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{Error, LockManager, distributed_lock};
 use dlock_tests::filter::{FilterProxy, Lack};
@@ -806,4 +806,37 @@ async fn a_lost_job_has_the_reason_of_its_refused_renewals() {
     assert_reason(&server, &lost);
     let (_, error) = only_event("dlock.job_finished", "job:renewals", "job.error");
     assert!(error.contains(NO_REPLICAS), "{error}");
+}
+
+#[tokio::test]
+async fn a_runner_of_jobs_that_the_server_refuses_reports_the_reason() {
+    drop(logged());
+    let server = RedisServer::builder().also_allow(dlock_tests::acl::WITH_JOBS).start();
+    let locks = LockManager::connect(&server.url()).await.expect("it is open");
+    refuse_writes(&server);
+    let schedule = Schedule::every(Duration::from_secs(3_600)).expect("a valid period");
+    let jobs = Jobs::new(locks).add("refused", schedule, async |_| Ok::<_, Error>(()));
+
+    let mut event = None;
+    let reported = async { event = Some(record_of("dlock.unavailable", "job:refused").await) };
+    jobs.run_until(reported).await.expect("it may pass");
+
+    let event = event.expect("it was reported");
+    assert!(event["level"] == "WARN" && event["lock.reason"].contains(NO_REPLICAS), "{event:?}");
+}
+
+#[tokio::test]
+async fn a_leader_without_its_number_reports_the_reason() {
+    drop(logged());
+    let misconf = "MISCONF Redis is unable to persist to disk";
+    let server = HostileServer::answering(&["EVAL", "EVALSHA"], &Answer::Error(misconf));
+    let locks = LockManager::connect(&server.url()).await.expect("the handshake succeeds");
+
+    let leadership = locks.leader("unnumbered");
+    let event = tokio::select! {
+        led = leadership.lead(async |_| ()) => panic!("{led:?}"),
+        event = record_of("dlock.unavailable", "leader:unnumbered") => event,
+    };
+
+    assert!(event["level"] == "WARN" && event["lock.reason"].contains(misconf), "{event:?}");
 }

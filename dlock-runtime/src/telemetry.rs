@@ -163,13 +163,7 @@ impl CallSpan {
     /// Records that the call failed to acquire the lock.
     pub(crate) fn not_acquired(&self, error: &Error, limits: ManagerLimits<'_>) {
         self.outcome(error_outcome(error));
-        if let Error::Unavailable { key: Some(key), reason, .. } = error
-            && tracing::enabled!(target: "dlock", tracing::Level::WARN)
-            && let Some(suppressed) = admit(limits, |limits| &limits.unavailable)
-        {
-            let reason = &**reason;
-            event!(warn, "dlock.unavailable", parent: self.id(), { lock.key = shown(key), lock.reason = reason, suppressed });
-        }
+        unavailable(self.id(), error, limits);
         if let Error::Contended { key, attempts, waited, .. } = error {
             self.record(*attempts, *waited);
             event!(debug, "dlock.contended", parent: self.id(), { lock.key = shown(key), lock.attempts = *attempts });
@@ -313,6 +307,22 @@ pub(crate) fn renewal_failed(reason: &str, suppressed: u64) {
     from_the_actor(|| {
         event!(warn, "dlock.renewal_failed", parent: None::<Id>, { lock.reason = reason, suppressed });
     });
+}
+
+/// Records that a task which repeats its requests found the server unavailable. Other errors are
+/// returned to its owner.
+pub(crate) fn task_unavailable(error: &Error, limits: (&EventLimits, &Clock)) {
+    unavailable(Span::current().id(), error, Some(limits));
+}
+
+fn unavailable(parent: Option<Id>, error: &Error, limits: ManagerLimits<'_>) {
+    if let Error::Unavailable { key: Some(key), reason, .. } = error
+        && tracing::enabled!(target: "dlock", tracing::Level::WARN)
+        && let Some(suppressed) = admit(limits, |limits| &limits.unavailable)
+    {
+        let reason = &**reason;
+        event!(warn, "dlock.unavailable", parent: parent, { lock.key = shown(key), lock.reason = reason, suppressed });
+    }
 }
 
 /// Records that this process leads.

@@ -139,7 +139,10 @@ impl Leadership {
             let acquired = self.lock(&key).acquire().await;
             let started = engine.now();
             let ended = match acquired {
-                Ok(guard) => run_term(guard, &election, &mut body).await,
+                // Acquiring has reported its own failure.
+                Ok(guard) => run_term(guard, &election, &mut body)
+                    .await
+                    .inspect_err(|error| telemetry::task_unavailable(error, engine.event_limits())),
                 Err(error) => Err(error),
             };
             let resigned = match ended {

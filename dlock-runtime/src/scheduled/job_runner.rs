@@ -24,6 +24,7 @@ use crate::scheduled::job_call::{JobCall, JobExecution, TickDecision};
 use crate::scheduled::run_lease::RunLease;
 use crate::scheduled::run_output::RunOutput;
 use crate::scheduled::tick::Tick;
+use crate::telemetry;
 use crate::timer::Timer;
 
 /// A body, which is called once per run. Its error is a text.
@@ -150,7 +151,7 @@ impl JobRunner {
     /// requested run.
     async fn on_start(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
         let record = loop {
-            match passing(self.call.register().await)? {
+            match self.passing(self.call.register().await)? {
                 Some(record) => break record,
                 None => self.pause(Duration::from_millis(RETRY_MILLIS), &stop).await,
             }
@@ -170,7 +171,8 @@ impl JobRunner {
 
     /// Runs a requested run, and a tick whose process crashed.
     async fn on_check(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
-        let Some(record) = passing(self.call.store.read().await)?.flatten() else { return Ok(()) };
+        let record = self.passing(self.call.store.read().await)?;
+        let Some(record) = record.flatten() else { return Ok(()) };
         self.repeat(&record, &stop).await?;
         self.run_requested(record.request.is_some(), &stop).await
     }
@@ -182,7 +184,7 @@ impl JobRunner {
         let mut caught_up = (self.call.schedule.catch_up != CatchUp::None).then_some(0);
         loop {
             let Some(begun) = unless_stopped(&stop, self.call.begin_current(caught_up)).await else { break };
-            match passing(begun)? {
+            match self.passing(begun)? {
                 Some(TickDecision::Missed { since, slot }) => {
                     let has_caught_up = self.run_missed(since, slot, &stop).await?;
                     if has_caught_up {
@@ -208,7 +210,7 @@ impl JobRunner {
         for slot in self.call.schedule.catch_up.slots(calendar, since, before, self.now()) {
             let begun = unless_stopped(stop, self.call.begin(BeginKind::Missed { slot })).await;
             let Some(begun) = begun else { return Ok(false) };
-            match passing(begun)? {
+            match self.passing(begun)? {
                 Some(TickDecision::Run(execution)) => drop(self.run_body(execution).await),
                 Some(TickDecision::Skipped { reason: SkipReason::Running { .. }, .. }) | None => {
                     return Ok(false);
@@ -227,7 +229,7 @@ impl JobRunner {
             return Ok(());
         }
         let begun = unless_stopped(stop, self.call.begin(again(record.slot))).await;
-        match begun.map(passing).transpose()?.flatten() {
+        match begun.map(|begun| self.passing(begun)).transpose()?.flatten() {
             Some(begun) => self.follow(begun, stop).await,
             None => Ok(()),
         }
@@ -238,7 +240,8 @@ impl JobRunner {
             return Ok(());
         }
         let begun = unless_stopped(stop, self.call.begin(BeginKind::Requested)).await;
-        if let Some(TickDecision::Run(execution)) = begun.map(passing).transpose()?.flatten() {
+        let begun = begun.map(|begun| self.passing(begun)).transpose()?.flatten();
+        if let Some(TickDecision::Run(execution)) = begun {
             let _ = self.run_body(execution).await;
         }
         Ok(())
@@ -271,7 +274,7 @@ impl JobRunner {
             self.pause(Duration::from_millis(pause), stop).await;
             let next = unless_stopped(stop, self.call.begin(again(slot))).await;
             let Some(next) = next else { return Ok(()) };
-            begun = match passing(next)? {
+            begun = match self.passing(next)? {
                 Some(begun) => begun,
                 None => TickDecision::Skipped {
                     slot,
@@ -298,6 +301,19 @@ impl JobRunner {
         execution.body(body, &RunOutput::of_result()).await
     }
 
+    /// Returns `None` for a failure that may pass, which is an event: the runner tries again, and
+    /// returns no error.
+    fn passing<T>(&self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error @ Error::Unavailable { .. }) => {
+                telemetry::task_unavailable(&error, self.call.store.manager.engine().event_limits());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Sleeps, or returns when the runner is stopped.
     async fn pause(&self, time: Duration, stop: &watch::Receiver<bool>) {
         let _ = unless_stopped(stop, Timer::new(time)).await;
@@ -318,15 +334,6 @@ async fn unless_stopped<F: Future>(stop: &watch::Receiver<bool>, future: F) -> O
 /// Returns the request to run a slot again, at any time.
 fn again(slot: u64) -> BeginKind {
     BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous: None }
-}
-
-/// Returns `None` for a failure that may pass.
-fn passing<T>(result: Result<T>) -> Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(Error::Unavailable { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
