@@ -809,6 +809,23 @@ async fn a_lost_job_has_the_reason_of_its_refused_renewals() {
 }
 
 #[tokio::test]
+async fn a_result_that_the_server_refuses_is_pending_for_a_reason() {
+    drop(logged());
+    let server = RedisServer::builder().also_allow(dlock_tests::acl::WITH_RECORDS).start();
+    let locks = LockManager::connect(&server.url()).await.expect("it is open");
+
+    let call = locks.idempotent("charge:refused");
+    let ran = call.run_attached(async |_| {
+        refuse_writes(&server);
+        Ok::<_, Error>(7)
+    });
+    ran.await.expect("the caller gets its value");
+
+    let (level, reason) = only_event("dlock.result_pending", "charge:refused", "lock.reason");
+    assert!(level == "WARN" && reason.contains(NO_REPLICAS), "{level}: {reason}");
+}
+
+#[tokio::test]
 async fn a_runner_of_jobs_that_the_server_refuses_reports_the_reason() {
     drop(logged());
     let server = RedisServer::builder().also_allow(dlock_tests::acl::WITH_JOBS).start();

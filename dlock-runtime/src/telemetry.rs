@@ -421,11 +421,11 @@ pub(crate) fn idempotent_result_not_stored(key: &LockKey, step: Option<&str>) {
     event!(error, "dlock.result_not_stored", { lock.key = shown(key), lock.step = step });
 }
 
-/// Records that the end of a call has no reply, and is stored in the background, as `pending` ends
-/// of this manager are.
+/// Records that the end of a call has no reply because of `reason`, and is stored in the
+/// background, as `pending` ends of this manager are.
 #[cfg(feature = "idempotent")]
-pub(crate) fn idempotent_end_pending(key: &LockKey, pending: usize) {
-    event!(warn, "dlock.result_pending", { lock.key = shown(key), lock.pending = pending });
+pub(crate) fn idempotent_end_pending(key: &LockKey, pending: usize, reason: &str) {
+    event!(warn, "dlock.result_pending", { lock.key = shown(key), lock.pending = pending, lock.reason = reason });
 }
 
 /// Records that the end of a call was not stored.
@@ -778,7 +778,7 @@ mod tests {
             ran_without_record(&key, &unavailable(None));
             idempotent_result_not_stored(&key, None);
             idempotent_result_not_stored(&key, Some("pay"));
-            idempotent_end_pending(&key, 2);
+            idempotent_end_pending(&key, 2, "no reply");
             idempotent_result_lost(&key, "the record has expired");
             let span = idempotent_span("charge", Some(&key));
             span.in_scope(|| {
@@ -794,7 +794,7 @@ mod tests {
                 r#"ERROR dlock.ran_without_record lock.key=order:7 lock.reason="no connection""#,
                 "ERROR dlock.result_not_stored lock.key=order:7",
                 r#"ERROR dlock.result_not_stored lock.key=order:7 lock.step="pay""#,
-                "WARN dlock.result_pending lock.key=order:7 lock.pending=2",
+                r#"WARN dlock.result_pending lock.key=order:7 lock.pending=2 lock.reason="no reply""#,
                 r#"ERROR dlock.result_lost lock.key=order:7 lock.reason="the record has expired""#,
                 r#"new dlock.idempotent lock.name="charge" lock.key=order:7"#,
                 "enter",

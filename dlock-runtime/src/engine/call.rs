@@ -41,8 +41,8 @@ impl Engine {
     }
 
     /// Runs an operation in the background until it has a reply, at most for `limit`, and passes
-    /// the reply to `on_end`. Without one, or if too many calls are in the background, it passes
-    /// `None`.
+    /// the reply to `on_end`. Without one, it passes the last failure, or that too many calls are
+    /// in the background.
     ///
     /// It runs while the callers' threads are blocked, and ends with the manager.
     pub(crate) fn call_in_background(
@@ -50,10 +50,13 @@ impl Engine {
         key: Name,
         operation: Arc<dyn StoreOperation>,
         limit: Duration,
-        on_end: impl FnOnce(Option<ScriptReply>) + Send + 'static,
+        on_end: impl FnOnce(Result<ScriptReply, Failure>) + Send + 'static,
     ) {
         let bytes = operation.arguments().iter().map(|argument| argument.len()).sum();
-        let Some(slot) = self.calls.admit(bytes, operation.is_cleanup()) else { return on_end(None) };
+        let Some(slot) = self.calls.admit(bytes, operation.is_cleanup()) else {
+            let problem = "too many requests of this manager wait for a reply in the background";
+            return on_end(Err(Failure::new(FailureKind::Passing, problem)));
+        };
         let (engine, active) = (Arc::downgrade(self), self.active_call());
         self.backend.spawn(Box::pin(async move {
             let reply = call_until_answered(&engine, &key, &operation, limit).await;
@@ -79,24 +82,25 @@ pub(super) fn unusable_reply() -> Failure {
     Failure::new(FailureKind::Passing, "the server gave no usable reply")
 }
 
-/// Sends an operation until it has a reply. Returns `None` if there is none within `limit`, if the
-/// failure is permanent, or if the manager is dropped.
+/// Sends an operation until it has a reply. Returns the last failure if there is none within
+/// `limit`, if the failure is permanent, or if the manager is dropped.
 async fn call_until_answered(
     engine: &Weak<Engine>,
     key: &Name,
     operation: &Arc<dyn StoreOperation>,
     limit: Duration,
-) -> Option<ScriptReply> {
-    let (started, mut pause) = (engine.upgrade()?.now(), FIRST_PAUSE);
+) -> Result<ScriptReply, Failure> {
+    let upgraded =
+        || engine.upgrade().ok_or_else(|| Failure::new(FailureKind::Passing, "the lock manager has ended"));
+    let (started, mut pause) = (upgraded()?.now(), FIRST_PAUSE);
     loop {
-        let current = engine.upgrade()?;
-        match current.call(key, operation).await {
-            Ok(reply) => return Some(reply),
-            Err(failure) if !failure.is_passing() => return None,
-            Err(_) => {}
-        }
-        if current.now().since(started) >= limit {
-            return None;
+        let current = upgraded()?;
+        let failure = match current.call(key, operation).await {
+            Ok(reply) => return Ok(reply),
+            Err(failure) => failure,
+        };
+        if !failure.is_passing() || current.now().since(started) >= limit {
+            return Err(failure.into_failure());
         }
         drop(current);
         Timer::new(pause).await;

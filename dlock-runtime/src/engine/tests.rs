@@ -276,7 +276,7 @@ fn a_call_returns_the_reply_or_whether_it_may_have_run() {
 /// A call in the background, on tokio's paused clock.
 struct BackgroundCall {
     fixture: Fixture,
-    ended: oneshot::Receiver<Option<ScriptReply>>,
+    ended: oneshot::Receiver<Result<ScriptReply, Failure>>,
 }
 
 impl BackgroundCall {
@@ -305,7 +305,7 @@ impl BackgroundCall {
     }
 
     /// Waits for the end, and returns its reply.
-    async fn end(self) -> Option<ScriptReply> {
+    async fn end(self) -> Result<ScriptReply, Failure> {
         let reply = self.ended.await.expect("it ends");
         tokio::time::sleep(10 * LEASE).await;
         assert!(self.fixture.sent().is_empty(), "it has ended");
@@ -328,7 +328,7 @@ async fn a_background_call_is_sent_until_it_has_a_reply() {
     }
     answer(&call.fixture, request, Reply::Called(ScriptReply::Int(7)));
 
-    assert!(matches!(call.end().await, Some(ScriptReply::Int(7))));
+    assert!(matches!(call.end().await, Ok(ScriptReply::Int(7))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -338,7 +338,7 @@ async fn a_background_call_ends_at_a_permanent_failure() {
 
     call.fail(request, FailureKind::Lasting);
 
-    assert!(call.end().await.is_none());
+    assert!(call.end().await.is_err_and(|last| last.reason == failure(last.kind).reason));
 }
 
 #[tokio::test(start_paused = true)]
@@ -352,7 +352,7 @@ async fn a_background_call_ends_at_its_limit() {
 
     call.fail(request, FailureKind::Passing); // 150 ms after its start
 
-    assert!(call.end().await.is_none());
+    assert!(call.end().await.is_err_and(|last| last.reason == failure(last.kind).reason));
 }
 
 #[tokio::test(start_paused = true)]
@@ -362,8 +362,8 @@ async fn background_calls_beyond_the_bounds_end_without_a_reply() {
         let calls: Vec<_> = (0..=admitted)
             .map(|_| {
                 let (end, ended) = oneshot::channel();
-                let on_end = |reply: Option<ScriptReply>| {
-                    let _ = end.send(reply.is_some());
+                let on_end = |reply: Result<ScriptReply, Failure>| {
+                    let _ = end.send(reply.is_ok());
                 };
                 let arguments = vec![vec![0; bytes], Vec::new()];
                 let operation = Arc::new(TestOperation { arguments, ..TestOperation::default() });

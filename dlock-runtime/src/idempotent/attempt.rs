@@ -240,7 +240,7 @@ impl Attempt {
             }
             Ok(_) => Err(self.lease.lose(LossCause::NotOwner)),
             Err(_) => {
-                self.send_in_background(event, |_| {});
+                self.send_in_background(event);
                 Ok(())
             }
         }
@@ -259,27 +259,21 @@ impl Attempt {
     }
 
     /// Sends events in the background, each after the reply to the one before. `on_end` gets the
-    /// last reply: that to the last event, or the first that is not `Done`.
+    /// last reply: that to the last event, or the first that is not `Done`. It gets the failure if
+    /// there is none within the time to live of the record.
     pub(super) fn send_in_order(
         &self,
         events: Vec<IdempotencyEvent>,
-        on_end: impl FnOnce(Option<IdempotencyReply>) + Send + 'static,
+        on_end: impl FnOnce(Result<IdempotencyReply, Failure>) + Send + 'static,
     ) {
         let record = Name::clone(&self.lease.record);
         send_in_order(self.engine(), record, events.into(), self.terms.ttl, Box::new(on_end));
     }
 
-    /// Sends an event until there is a reply, which `on_end` gets; `None` if there is none within
-    /// the time to live of the record.
-    pub(super) fn send_in_background(
-        &self,
-        event: IdempotencyEvent,
-        on_end: impl FnOnce(Option<IdempotencyReply>) + Send + 'static,
-    ) {
+    /// Sends an event until there is a reply, at most for the time to live of the record.
+    pub(super) fn send_in_background(&self, event: IdempotencyEvent) {
         let (record, operation) = (Name::clone(&self.lease.record), Arc::new(RecordOperation(event)));
-        self.engine().call_in_background(record, operation, self.terms.ttl, |reply| {
-            on_end(reply.and_then(|reply| decode(&reply).ok()));
-        });
+        self.engine().call_in_background(record, operation, self.terms.ttl, |_| {});
     }
 }
 
@@ -289,14 +283,14 @@ fn send_in_order(
     record: Name,
     mut events: VecDeque<IdempotencyEvent>,
     limit: Duration,
-    on_end: Box<dyn FnOnce(Option<IdempotencyReply>) + Send>,
+    on_end: Box<dyn FnOnce(Result<IdempotencyReply, Failure>) + Send>,
 ) {
-    let Some(event) = events.pop_front() else { return on_end(None) };
+    let Some(event) = events.pop_front() else { return };
     let (weak, key) = (Arc::downgrade(engine), Name::clone(&record));
     engine.call_in_background(key, Arc::new(RecordOperation(event)), limit, move |reply| {
-        let reply = reply.and_then(|reply| decode(&reply).ok());
+        let reply = reply.and_then(|reply| decode(&reply).map_err(|_| unexpected_reply()));
         match weak.upgrade() {
-            Some(engine) if !events.is_empty() && reply == Some(IdempotencyReply::Done) => {
+            Some(engine) if !events.is_empty() && matches!(reply, Ok(IdempotencyReply::Done)) => {
                 send_in_order(&engine, record, events, limit, on_end);
             }
             _ => on_end(reply),

@@ -112,8 +112,8 @@ impl Execution {
                     turn.settle(IdempotencyReply::Completed { identity: self.identity.clone(), result });
                 }
             }
-            (Ok(reply), event) => report_end(self.attempt.key(), &event, Some(&reply)),
-            (Err(_), event) => self.finish_in_background(event),
+            (Ok(reply), event) => report_end(self.attempt.key(), &event, Ok(&reply)),
+            (Err(failure), event) => self.finish_in_background(event, &failure.into_failure().reason),
         }
     }
 
@@ -154,15 +154,17 @@ impl Execution {
         IdempotencyEvent::Complete { token, result, ttl }
     }
 
-    fn finish_in_background(&self, event: IdempotencyEvent) {
+    /// Sends the end in the background. `reason`: why it has no reply.
+    fn finish_in_background(&self, event: IdempotencyEvent, reason: &str) {
         let pending = self.attempt.manager.pending().add();
-        telemetry::idempotent_end_pending(self.attempt.key(), self.attempt.manager.pending_results());
+        let count = self.attempt.manager.pending_results();
+        telemetry::idempotent_end_pending(self.attempt.key(), count, reason);
         let key = self.attempt.key().clone();
         let mut events = self.steps_before(&event);
         events.push(event.clone());
         self.attempt.send_in_order(events, move |reply| {
             drop(pending);
-            report_end(&key, &event, reply.as_ref());
+            report_end(&key, &event, reply.as_ref().map_err(|failure| &*failure.reason));
         });
     }
 }
@@ -178,26 +180,26 @@ impl Drop for Execution {
         }
         let token = self.attempt.token;
         if let Some(ending) = self.ending.take() {
-            self.finish_in_background(ending);
+            self.finish_in_background(ending, "the call was dropped before the reply");
         } else if !self.attempt.has_run() {
             let ttl = millis(self.attempt.terms.ttl);
             let unused = IdempotencyEvent::Forget { token, has_run: false, ttl };
-            self.attempt.send_in_background(unused, |_| {});
+            self.attempt.send_in_background(unused);
         } else if self.has_crashed || std::thread::panicking() {
-            self.attempt.send_in_background(IdempotencyEvent::EndLease { token }, |_| {});
+            self.attempt.send_in_background(IdempotencyEvent::EndLease { token });
         }
     }
 }
 
-/// Reports an end that was not stored.
-fn report_end(key: &LockKey, event: &IdempotencyEvent, reply: Option<&IdempotencyReply>) {
+/// Reports an end that was not stored. Without a reply, `reply` is the reason.
+fn report_end(key: &LockKey, event: &IdempotencyEvent, reply: Result<&IdempotencyReply, &str>) {
     match (event, reply) {
-        (_, Some(IdempotencyReply::Done)) | (IdempotencyEvent::Forget { .. }, Some(_)) => {}
-        (_, Some(IdempotencyReply::NotOwner)) => {
+        (_, Ok(IdempotencyReply::Done)) | (IdempotencyEvent::Forget { .. }, Ok(_)) => {}
+        (_, Ok(IdempotencyReply::NotOwner)) => {
             telemetry::idempotent_result_lost(key, "another attempt or an operator owns the record");
         }
-        (_, Some(_)) => telemetry::idempotent_result_lost(key, "the record has expired"),
-        (_, None) => telemetry::idempotent_result_lost(key, "not confirmed"),
+        (_, Ok(_)) => telemetry::idempotent_result_lost(key, "the record has expired"),
+        (_, Err(reason)) => telemetry::idempotent_result_lost(key, &format!("not confirmed: {reason}")),
     }
 }
 
