@@ -857,3 +857,34 @@ async fn a_leader_without_its_number_reports_the_reason() {
 
     assert!(event["level"] == "WARN" && event["lock.reason"].contains(misconf), "{event:?}");
 }
+
+#[tokio::test]
+async fn the_refused_release_of_a_dropped_guard_is_an_event() {
+    drop(logged());
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.expect("it is open");
+    let guard = locks.lock("order:dropped").acquire().await.expect("the lock is free");
+
+    refuse_writes(&server);
+    drop(guard);
+
+    let event = record_of("dlock.release_failed", "order:dropped").await;
+    assert!(event["level"] == "WARN" && event["lock.reason"].contains(NO_REPLICAS), "{event:?}");
+    locks.ready().await.expect("it replies");
+    assert_eq!(logged_under("dlock.release_failed", "order:dropped").len(), 1);
+}
+
+#[tokio::test]
+async fn a_loss_that_the_release_of_a_dropped_guard_finds_is_an_event() {
+    drop(logged());
+    let server = RedisServer::start();
+    let url = server.url_with("?tracking=off");
+    let locks = LockManager::connect(&url).await.expect("it is open");
+    let guard = locks.lock("order:stolen").acquire().await.expect("the lock is free");
+
+    server.call(&["DEL", &name("order:stolen")]);
+    drop(guard);
+
+    let event = record_of("dlock.lost", "order:stolen").await;
+    assert_eq!(event["lock.cause"], "NotOwner", "{event:?}");
+}

@@ -20,12 +20,14 @@ pub(crate) enum ReplyRecipient {
     Caller(oneshot::Sender<Reply>),
     /// The log of the call that released this lock in the background.
     Log(Arc<dyn ReleasedHold>, CallSpan),
+    /// The log, for a guard of this lock that was dropped.
+    DroppedGuard(Arc<dyn ReleasedHold>),
     /// An operation of the backend itself, by its number: it sends the request of the engine to
     /// several servers.
     Operation(usize),
 }
 
-/// A hold that was released in the background, as the log describes it.
+/// A hold that was released, and whose reply no task waits for, as the log describes it.
 pub(crate) trait ReleasedHold: Debug + Send + Sync {
     fn key(&self) -> &LockKey;
 
@@ -34,7 +36,7 @@ pub(crate) trait ReleasedHold: Debug + Send + Sync {
 }
 
 impl ReplyRecipient {
-    /// Returns `true` if no task waits for the reply.
+    /// Returns `true` if a call has released the lock in the background.
     pub(crate) fn is_background(&self) -> bool {
         matches!(self, Self::Log(..))
     }
@@ -43,7 +45,7 @@ impl ReplyRecipient {
     pub(crate) fn operation(&self) -> Option<usize> {
         match self {
             Self::Operation(number) => Some(*number),
-            Self::Caller(_) | Self::Log(..) => None,
+            Self::Caller(_) | Self::Log(..) | Self::DroppedGuard(_) => None,
         }
     }
 
@@ -54,6 +56,9 @@ impl ReplyRecipient {
             Self::Caller(caller) => drop(caller.send(reply)),
             Self::Log(hold, telemetry) => {
                 telemetry.record_background_release(hold.key(), &reply, || hold.held_for(now));
+            }
+            Self::DroppedGuard(hold) => {
+                CallSpan::none().record_background_release(hold.key(), &reply, || hold.held_for(now));
             }
             Self::Operation(_) => {}
         }

@@ -235,7 +235,7 @@ impl Drop for HoldGuard {
         if self.engine.is_forked() {
             return;
         }
-        self.release(ReleaseReport::None);
+        self.release(ReleaseReport::Dropped);
         if self.is_detached
             && let Err(loss) = self.acquisition.check_valid(self.engine.now())
             && loss.0 != LossCause::Released

@@ -24,6 +24,9 @@ pub(crate) enum ReleaseReport<'a> {
     Caller,
     /// The log, under the span of the call, which has ended by then.
     Log(&'a CallSpan),
+    /// The log, since the guard was dropped. It does not count as a background release, because its
+    /// owner cannot wait.
+    Dropped,
 }
 
 /// The code that releases the lock.
@@ -65,6 +68,10 @@ impl ReleaseReport<'_> {
     ) -> (Option<ReplyRecipient>, PendingRelease) {
         match self {
             Self::None => (None, PendingRelease::Done),
+            Self::Dropped => {
+                let hold = SharedAcquisition::clone(acquisition) as _;
+                (Some(ReplyRecipient::DroppedGuard(hold)), PendingRelease::Logged)
+            }
             Self::Log(telemetry) if limit.try_acquire() => (
                 Some(ReplyRecipient::Log(SharedAcquisition::clone(acquisition) as _, telemetry.clone())),
                 PendingRelease::Logged,
@@ -135,6 +142,8 @@ mod tests {
         let begin = |report: ReleaseReport<'_>| report.begin(&acquisition, &limit);
 
         assert!(matches!(begin(ReleaseReport::None), (None, PendingRelease::Done)));
+        let dropped = begin(ReleaseReport::Dropped);
+        assert!(matches!(&dropped, (Some(ReplyRecipient::DroppedGuard(_)), PendingRelease::Logged)));
         let caller = begin(ReleaseReport::Caller);
         assert!(matches!(&caller, (Some(ReplyRecipient::Caller(_)), PendingRelease::Sent(_))));
         assert_eq!(limit.count(), 0);
@@ -142,6 +151,7 @@ mod tests {
         assert!(matches!(&logged, (Some(ReplyRecipient::Log(..)), PendingRelease::Logged)));
         assert_eq!(limit.count(), 1);
         limit.on_reply(caller.0.as_ref());
+        limit.on_reply(dropped.0.as_ref());
         limit.on_reply(None);
         assert_eq!(limit.count(), 1, "only background releases count");
         limit.on_reply(logged.0.as_ref());
