@@ -107,7 +107,8 @@ impl Leadership {
     /// leadership is lost, the body is dropped at its next await, as under a lock. If the body
     /// returns, the term ends, and the process contends again after a backoff of 100 ms, which
     /// doubles up to 10 s while terms are shorter than a lease. If the server is unavailable, the
-    /// process contends again after the same backoff.
+    /// process contends again after the same backoff, and the event `dlock.unavailable` has the
+    /// reason.
     ///
     /// A term costs three round trips, for the lock, the number, and the release, and one per
     /// renewal.
