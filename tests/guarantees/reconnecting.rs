@@ -8,6 +8,7 @@ use std::time::Duration;
 use dlock_runtime::scheduled::Schedule;
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::cluster::ClusterFleet;
+use dlock_tests::handoff::channels_of;
 use dlock_tests::quorum::QuorumFleet;
 use dlock_tests::world::name;
 use dlock_tests::{Authority, Moment, Proxy, RedisServer, Worker, acl, within};
@@ -192,6 +193,13 @@ async fn a_sent_acquire_is_cleaned_up_and_retried_with_a_new_token() {
     let url = proxy.url_with("?response_timeout=5s&tracking=off");
     let manager = LockManager::connect(&url).await.expect("it is open");
     let value = || server.call(&["GET", &name("order:7")]).text().map(str::to_owned);
+    // So that the next `OK` is the reply to the acquire, and not to the handshake of the channels.
+    let listens = async {
+        while channels_of(&server, "dlock").is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(LONG, "the channels", listens).await;
 
     proxy.swallow_replies();
     let answer = proxy.on_reply(b"OK");
