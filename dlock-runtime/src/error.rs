@@ -70,8 +70,10 @@ pub enum Error {
         /// Why the last renewal before the loss failed, in the words of the server or of this
         /// library.
         ///
-        /// `None` if none failed, or if the cause is another one than
-        /// [`Expired`](LossCause::Expired) and [`GrantUnconfirmed`](LossCause::GrantUnconfirmed).
+        /// Set if that failure has led to the loss: the cause is [`Expired`](LossCause::Expired),
+        /// the server has refused to confirm a grant
+        /// ([`GrantUnconfirmed`](LossCause::GrantUnconfirmed)), or another client has replaced the
+        /// lock by a value that is none ([`NotOwner`](LossCause::NotOwner)).
         reason: Option<Arc<str>>,
     },
 

@@ -72,11 +72,12 @@ impl EventLimit {
     }
 }
 
-/// Limits one kind of event to one for each change of its reason.
+/// Limits one kind of event to one for each change of its reason, and one per minute without a
+/// change.
 #[derive(Debug, Default)]
 struct ReasonLimit {
-    /// The reason of the last event, until there is a success.
-    last: Mutex<Option<Arc<str>>>,
+    /// The reason and the time of the last event, until there is a success.
+    last: Mutex<Option<(Arc<str>, BootInstant)>>,
     /// Whether there is one, readable without the mutex.
     has_last: AtomicBool,
     /// Applies if different reasons, or failures and successes, alternate.
@@ -88,12 +89,12 @@ impl ReasonLimit {
     /// suppressed.
     fn admit(&self, reason: &Arc<str>, now: BootInstant) -> Option<u64> {
         let mut last = lock(&self.last);
-        if last.as_ref() == Some(reason) {
+        if last.as_ref().is_some_and(|(last, at)| last == reason && now.since(*at) < REASON_INTERVAL) {
             self.limit.suppressed.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         let suppressed = self.limit.admit(now)?;
-        *last = Some(Arc::clone(reason));
+        *last = Some((Arc::clone(reason), now));
         self.has_last.store(true, Ordering::Relaxed);
         Some(suppressed)
     }
@@ -105,6 +106,9 @@ impl ReasonLimit {
         }
     }
 }
+
+/// The minimum time between two events of one kind and reason.
+const REASON_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The minimum time between two limited events of one kind.
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
@@ -965,6 +969,7 @@ mod tests {
         assert_eq!(admit(9, "NOREPLICAS"), None, "at most one per second");
         limits.on_renewed();
         assert_eq!(admit(10, "OOM"), Some(1), "a renewal has succeeded");
+        assert_eq!([admit(69, "OOM"), admit(70, "OOM")], [None, Some(1)], "once per minute");
     }
 
     #[test]

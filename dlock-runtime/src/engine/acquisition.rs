@@ -233,11 +233,18 @@ impl Acquisition {
 
     /// Records why the last renewal before the loss failed.
     pub(super) fn record_renewal_failure(&self, failure: RenewalFailure) {
-        lock(&self.inner).extra.get_or_insert_default().renewal_failure = Some(failure);
+        let mut inner = lock(&self.inner);
+        let AcquisitionState::Held { since, .. } = inner.state else { return };
+        if let Some(failure) = failure.since(since) {
+            inner.extra.get_or_insert_default().renewal_failure = Some(failure);
+        }
     }
 
     /// Returns the reason of a loss by `cause`, if a renewal has failed.
     pub(crate) fn loss_reason(&self, cause: LossCause) -> Option<Arc<str>> {
+        if cause == LossCause::Forked {
+            return None; // another thread may have held the mutex at the fork
+        }
         let inner = lock(&self.inner);
         let failure = inner.extra.as_ref()?.renewal_failure.as_ref()?;
         failure.explains(cause).then(|| Arc::clone(&failure.reason))

@@ -78,7 +78,7 @@ impl Engine {
 }
 
 /// Returns the failure of a reply that no operation has.
-pub(super) fn unusable_reply() -> Failure {
+pub(crate) fn unusable_reply() -> Failure {
     Failure::new(FailureKind::Passing, "the server gave no usable reply")
 }
 

@@ -37,7 +37,7 @@ impl BackendEvents for Engine {
         if let Some(to) = recipient {
             effects.answer(to, reply.clone(), now);
         } else if matches!(command, Command::Renew { .. }) {
-            self.on_renewal_reply(&key, &reply, now, effects);
+            self.on_renewal_reply(&key, &reply, (sent, now), effects);
         }
         let mut effects = Effects::new(effects);
         self.with_key_at(&key, now, &mut effects, |key_state, cx| {
@@ -134,19 +134,32 @@ impl BackendEvents for Engine {
 impl Engine {
     /// Handles the reply to a renewal that no caller waits for. A failure is an event, and the
     /// reason if the hold is lost before another renewal succeeds.
-    fn on_renewal_reply(&self, key: &Name, reply: &Reply, now: BootInstant, effects: &mut EventEffects) {
-        let Some(failure) = RenewalFailure::of_reply(reply) else {
+    fn on_renewal_reply(
+        &self,
+        key: &Name,
+        reply: &Reply,
+        (sent, now): (BootInstant, BootInstant),
+        effects: &mut EventEffects,
+    ) {
+        let Some(failure) = RenewalFailure::of_reply(reply, sent) else {
             return self.event_limits.on_renewed();
         };
-        if let Some(suppressed) = self.event_limits.admit_failed_renewal(&failure.reason, now) {
-            effects.log_failed_renewal(Arc::clone(&failure.reason), suppressed);
-        }
+        let (reason, is_repeated) = (Arc::clone(&failure.reason), failure.is_repeated());
         let (shard, hash) = self.shards.of_key(key);
-        shard.read(|slots| {
-            if slots.table.get(key, hash).is_some() {
+        let is_in_use = shard.read(|slots| {
+            let is_in_use = slots.table.get(key, hash).is_some();
+            if is_in_use {
                 slots.renewal_failures.record(key, failure);
             }
+            is_in_use
         });
+        // After the release, a renewal is not repeated.
+        if is_in_use
+            && is_repeated
+            && let Some(suppressed) = self.event_limits.admit_failed_renewal(&reason, now)
+        {
+            effects.log_failed_renewal(reason, suppressed);
+        }
     }
 
     /// Reports to the backend that an event has made a deadline earlier.

@@ -235,7 +235,8 @@ impl Drop for HoldGuard {
         if self.engine.is_forked() {
             return;
         }
-        self.release(ReleaseReport::Dropped);
+        // Without a body, no work can have been interrupted.
+        self.release(if self.has_body { ReleaseReport::Dropped } else { ReleaseReport::None });
         if self.is_detached
             && let Err(loss) = self.acquisition.check_valid(self.engine.now())
             && loss.0 != LossCause::Released

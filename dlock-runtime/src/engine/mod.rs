@@ -29,7 +29,7 @@
 pub(crate) mod acquire_future;
 pub(crate) mod acquisition;
 mod atomic_deadline;
-mod call;
+pub(crate) mod call;
 mod effects;
 mod events;
 pub(crate) mod hold_guard;

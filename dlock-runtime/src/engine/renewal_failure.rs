@@ -5,27 +5,44 @@ use std::sync::Arc;
 
 use crate::error::LossCause;
 use crate::key::Name;
-use crate::protocol::command::Reply;
+use crate::protocol::command::{FailureKind, Reply};
+use crate::protocol::deadline::BootInstant;
 
 /// Why the last renewal of a hold, or the confirmation of its grant, failed.
 #[derive(Clone, Debug)]
 pub(crate) struct RenewalFailure {
     pub(super) reason: Arc<str>,
-    /// Whether no command ran. Otherwise, a reply is missing: of this one, or of an earlier one
-    /// since the last success. A refusal that follows, such as that there is no connection, may be
-    /// its consequence.
-    is_refused: bool,
+    /// When the renewal was sent.
+    sent: BootInstant,
+    /// When the last renewal was sent that has no reply, since the last success. Later refusals,
+    /// such as that there is no connection, may be its consequence.
+    unanswered: Option<BootInstant>,
+    /// Whether another client has replaced the value of the key.
+    is_foreign: bool,
 }
 
 impl RenewalFailure {
-    /// Returns the failure that `reply` describes, if it does.
-    pub(super) fn of_reply(reply: &Reply) -> Option<Self> {
-        let (failure, is_refused) = match reply {
-            Reply::Refused(failure) => (failure, true),
-            Reply::Unknown(failure) => (failure, false),
+    /// Returns the failure that `reply`, to a renewal sent at `sent`, describes, if it does.
+    pub(super) fn of_reply(reply: &Reply, sent: BootInstant) -> Option<Self> {
+        let (failure, unanswered) = match reply {
+            Reply::Refused(failure) => (failure, None),
+            Reply::Unknown(failure) => (failure, Some(sent)),
             _ => return None,
         };
-        Some(Self { reason: Arc::clone(&failure.reason), is_refused })
+        let is_foreign = failure.kind == FailureKind::WrongKind;
+        Some(Self { reason: Arc::clone(&failure.reason), sent, unanswered, is_foreign })
+    }
+
+    /// Returns `true` if the renewal is repeated. Otherwise, the hold is lost.
+    pub(super) fn is_repeated(&self) -> bool {
+        !self.is_foreign
+    }
+
+    /// Returns what concerns a hold that began at `start`: replies to renewals of an earlier hold
+    /// may come late.
+    pub(super) fn since(self, start: BootInstant) -> Option<Self> {
+        let unanswered = self.unanswered.filter(|sent| *sent >= start);
+        (self.sent >= start).then_some(Self { unanswered, ..self })
     }
 
     /// Returns `true` if it is the reason of a loss by `cause`.
@@ -33,7 +50,8 @@ impl RenewalFailure {
         match cause {
             LossCause::Expired => true,
             // If a reply is missing, more time may help: the remedy is `grant_lease`.
-            LossCause::GrantUnconfirmed => self.is_refused,
+            LossCause::GrantUnconfirmed => self.unanswered.is_none(),
+            LossCause::NotOwner => self.is_foreign,
             _ => false,
         }
     }
@@ -47,8 +65,8 @@ pub(super) struct RenewalFailures(BTreeMap<Name, RenewalFailure>);
 impl RenewalFailures {
     /// Records why the last renewal of the hold of `key` failed.
     pub(super) fn record(&mut self, key: &Name, failure: RenewalFailure) {
-        let is_refused = failure.is_refused && self.get(key).is_none_or(|earlier| earlier.is_refused);
-        self.0.insert(Name::clone(key), RenewalFailure { is_refused, ..failure });
+        let unanswered = failure.unanswered.or_else(|| self.get(key)?.unanswered);
+        self.0.insert(Name::clone(key), RenewalFailure { unanswered, ..failure });
     }
 
     pub(super) fn get(&self, key: &Name) -> Option<&RenewalFailure> {
@@ -68,28 +86,75 @@ impl RenewalFailures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::command::{Failure, FailureKind};
+    use crate::protocol::command::Failure;
+
+    fn at(millis: u64) -> BootInstant {
+        BootInstant::START.plus(std::time::Duration::from_millis(millis))
+    }
+
+    fn failed(reply: fn(Failure) -> Reply, kind: FailureKind, sent: u64) -> RenewalFailure {
+        let reply = reply(Failure::new(kind, "no"));
+        RenewalFailure::of_reply(&reply, at(sent)).expect("it is a failure")
+    }
+
+    fn refused(sent: u64) -> RenewalFailure {
+        failed(Reply::Refused, FailureKind::Passing, sent)
+    }
+
+    fn unanswered(sent: u64) -> RenewalFailure {
+        failed(Reply::Unknown, FailureKind::Passing, sent)
+    }
 
     #[test]
-    fn a_failed_renewal_explains_a_loss_by_time_only() {
-        let failure = || Failure::new(FailureKind::Passing, "no");
-        let refused = RenewalFailure::of_reply(&Reply::Refused(failure())).expect("it is a failure");
-        let unknown = RenewalFailure::of_reply(&Reply::Unknown(failure())).expect("it is a failure");
-        assert!(RenewalFailure::of_reply(&Reply::Owner).is_none());
+    fn a_failed_renewal_explains_only_the_losses_that_it_causes() {
+        let foreign = failed(Reply::Refused, FailureKind::WrongKind, 0);
+        assert!(RenewalFailure::of_reply(&Reply::Owner, at(0)).is_none());
 
-        assert!(refused.explains(LossCause::Expired) && unknown.explains(LossCause::Expired));
-        assert!(refused.explains(LossCause::GrantUnconfirmed));
-        assert!(!unknown.explains(LossCause::GrantUnconfirmed), "more time would help");
+        for (failure, explained) in [
+            (refused(0), &[LossCause::Expired, LossCause::GrantUnconfirmed][..]),
+            (unanswered(0), &[LossCause::Expired]), // more time would help to confirm a grant
+            (foreign.clone(), &[LossCause::Expired, LossCause::GrantUnconfirmed, LossCause::NotOwner]),
+        ] {
+            for cause in [
+                LossCause::Expired,
+                LossCause::GrantUnconfirmed,
+                LossCause::NotOwner,
+                LossCause::MaxHold,
+                LossCause::Shutdown,
+                LossCause::Released,
+                LossCause::Forked,
+            ] {
+                assert_eq!(failure.explains(cause), explained.contains(&cause), "{failure:?} {cause:?}");
+            }
+        }
+        assert!(refused(0).is_repeated() && unanswered(0).is_repeated() && !foreign.is_repeated());
+    }
+
+    #[test]
+    fn a_missing_reply_counts_until_the_next_success() {
         let (key, mut failures) = (Name::from("order:7"), RenewalFailures::default());
-        failures.record(&key, unknown);
-        failures.record(&key, refused.clone());
+        failures.record(&key, unanswered(1));
+        failures.record(&key, refused(2));
+
         let later = failures.take(&key).expect("it was recorded");
+
         assert!(!later.explains(LossCause::GrantUnconfirmed), "the connection was closed for a timeout");
-        failures.record(&key, refused.clone());
+        failures.record(&key, refused(3));
         assert!(failures.take(&key).is_some_and(|failure| failure.explains(LossCause::GrantUnconfirmed)));
         assert!(failures.is_empty());
-        for cause in [LossCause::NotOwner, LossCause::MaxHold, LossCause::Shutdown, LossCause::Released] {
-            assert!(!refused.explains(cause), "{cause:?}");
-        }
+    }
+
+    #[test]
+    fn late_replies_of_an_earlier_hold_are_no_reason() {
+        assert!(refused(1).since(at(2)).is_none());
+        let (key, mut failures) = (Name::from("order:7"), RenewalFailures::default());
+        failures.record(&key, unanswered(1));
+        failures.record(&key, refused(2));
+        let both = failures.take(&key).expect("it was recorded");
+
+        let of_second = both.clone().since(at(2)).expect("the refusal is its own");
+
+        assert!(of_second.explains(LossCause::GrantUnconfirmed));
+        assert!(!both.since(at(1)).expect("both are its own").explains(LossCause::GrantUnconfirmed));
     }
 }

@@ -13,7 +13,6 @@ use tokio::sync::Notify;
 
 use crate::backend::store_call::StoreOperation;
 use crate::engine::Engine;
-use crate::engine::call::unusable_reply;
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, LossCause, Result};
 use crate::key::{LockKey, Name};
@@ -28,8 +27,8 @@ use crate::token::Token;
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseRenewal {
     pub(crate) operation: Arc<dyn StoreOperation>,
-    /// Reads the reply. Returns `None` if no script gives it.
-    pub(crate) decode: fn(&ScriptReply) -> Option<LeaseReply>,
+    /// Reads the reply, or returns why the lease was not renewed.
+    pub(crate) decode: fn(&ScriptReply) -> Result<LeaseReply, Failure>,
 }
 
 /// The lease of one body.
@@ -174,9 +173,7 @@ impl RenewedLease {
         if self.check().is_ok() {
             let sent = self.engine.now();
             let reply = self.engine.call(&self.record, &renewal.operation).await;
-            let reply = reply
-                .map_err(CallFailure::into_failure)
-                .and_then(|reply| (renewal.decode)(&reply).ok_or_else(unusable_reply));
+            let reply = reply.map_err(CallFailure::into_failure).and_then(|reply| (renewal.decode)(&reply));
             let now = self.engine.now();
             let reply = self.note_renewal(reply, now);
             lock(&self.owner).on_renewal_ended(reply, (sent, now));
@@ -195,6 +192,8 @@ impl RenewedLease {
         let reason = reply.as_ref().err().map(|failure| Arc::clone(&failure.reason));
         match &reason {
             None => limits.on_renewed(),
+            // It is not repeated.
+            Some(_) if lock(&self.owner).loss_at(now) == Some(LossCause::Released) => {}
             Some(reason) => {
                 if let Some(suppressed) = limits.admit_failed_renewal(reason, now) {
                     telemetry::renewal_failed(reason, suppressed);
@@ -237,17 +236,18 @@ mod tests {
     use super::*;
     use crate::LockManager;
     use crate::backend::tests::test_operation::TestOperation;
+    use crate::engine::call::unusable_reply;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     const LEASE: Duration = Duration::from_secs(10);
 
     /// Reads the reply of the renewal of a [`Fixture`].
-    fn decode(reply: &ScriptReply) -> Option<LeaseReply> {
+    fn decode(reply: &ScriptReply) -> Result<LeaseReply, Failure> {
         match reply {
-            ScriptReply::Int(0) => Some(LeaseReply::Lost(LossCause::NotOwner)),
-            ScriptReply::Int(_) => Some(LeaseReply::Renewed),
-            _ => None,
+            ScriptReply::Int(0) => Ok(LeaseReply::Lost(LossCause::NotOwner)),
+            ScriptReply::Int(_) => Ok(LeaseReply::Renewed),
+            _ => Err(unusable_reply()),
         }
     }
 

@@ -229,6 +229,25 @@ fn a_loss_has_the_reason_of_the_last_renewal() {
 }
 
 #[test]
+fn a_failed_renewal_is_an_event_if_it_is_repeated() {
+    for (key, kind, is_event) in [
+        ("order:7", FailureKind::Passing, true),
+        ("order:7", FailureKind::WrongKind, false),
+        ("order:8", FailureKind::Passing, false), // released before the reply
+    ] {
+        let (fixture, now) = (Fixture::new(), boot_time());
+        let _held = fixture.hold("order:7", LEASE, now);
+        let token = fixture.engine.tokens.next();
+        let renewal = Request::new(name(key), token, Command::Renew { lease: LEASE });
+
+        answer(&fixture, renewal, Reply::Refused(failure(kind)));
+
+        let next = fixture.engine.event_limits.admit_failed_renewal(&failure(kind).reason, now);
+        assert_eq!(next.is_none(), is_event, "{key} {kind:?}");
+    }
+}
+
+#[test]
 fn a_failed_renewal_is_forgotten_with_its_hold() {
     let (fixture, start) = (Fixture::new(), boot_time());
     fixture.hold("order:7", LEASE, start);

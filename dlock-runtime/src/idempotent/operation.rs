@@ -13,7 +13,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot, shown, text};
+use crate::engine::call::unusable_reply;
 use crate::error::LossCause;
+use crate::protocol::failure::Failure;
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply, RecordSnapshot};
 use crate::protocol::idempotency::{
     self, CallIdentity, CrashPolicy, IdempotencyRecord, StepResult, StoredResult,
@@ -275,8 +277,8 @@ fn decode_started(attempt: &ScriptReply, steps: &[ScriptReply]) -> Option<Idempo
 }
 
 /// Reads the reply to a renewal. Returns `None` if no script gives it.
-pub(super) fn lease_reply(reply: &ScriptReply) -> Option<LeaseReply> {
-    Some(match decode(reply).ok()? {
+pub(super) fn lease_reply(reply: &ScriptReply) -> Result<LeaseReply, Failure> {
+    Ok(match decode(reply).map_err(|_| unusable_reply())? {
         IdempotencyReply::Done => LeaseReply::Renewed,
         _ => LeaseReply::Lost(LossCause::NotOwner),
     })

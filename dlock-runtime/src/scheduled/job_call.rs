@@ -150,7 +150,12 @@ impl JobCall {
             let sent = engine.now();
             undo.is_armed = true;
             let reply = match engine.call(&self.record, &operation).await {
-                Ok(reply) => read_reply(&reply, &self.key)?,
+                Ok(reply) => {
+                    let reply = read_reply(&reply, &self.key);
+                    // Without a fencing token, nothing has begun.
+                    undo.is_armed = !matches!(reply, Err(Error::FencingCounter { .. }));
+                    reply?
+                }
                 Err(failure) => {
                     undo.is_armed = matches!(failure, CallFailure::Unknown(_));
                     return Err(failure.into_failure().into_error(self.key.clone()));

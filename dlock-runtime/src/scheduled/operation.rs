@@ -14,8 +14,9 @@ use std::any::Any;
 use std::borrow::Cow;
 
 use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot, shown, text};
+use crate::engine::call::unusable_reply;
 use crate::error::LossCause;
-use crate::protocol::command::ScriptReply;
+use crate::protocol::command::{Failure, FailureKind, ScriptReply};
 use crate::protocol::job::begin::{
     BeginKind, BeginReply, BeginRequest, CrashedRun, Overlap, RunGrant, SkipReason,
 };
@@ -292,12 +293,15 @@ pub(super) fn decode(reply: &ScriptReply) -> Option<JobReply> {
     Some(JobReply { now, answer })
 }
 
-/// Reads the reply to a renewal. Returns `None` if the script gives no such reply.
-pub(super) fn lease_reply(reply: &ScriptReply) -> Option<LeaseReply> {
-    Some(match decode(reply)?.answer {
+/// Reads the reply to a renewal, or returns why it had no effect.
+pub(super) fn lease_reply(reply: &ScriptReply) -> Result<LeaseReply, Failure> {
+    Ok(match decode(reply).ok_or_else(unusable_reply)?.answer {
         JobAnswer::Owner(OwnerReply::Owner) => LeaseReply::Renewed,
         JobAnswer::Owner(OwnerReply::Cancelled) => LeaseReply::Lost(LossCause::Cancelled),
-        JobAnswer::NoFence => return None,
+        JobAnswer::NoFence => {
+            let problem = "another client has overwritten the field `fe` of the job's record";
+            return Err(Failure::new(FailureKind::Passing, problem));
+        }
         _ => LeaseReply::Lost(LossCause::NotOwner),
     })
 }
@@ -472,14 +476,17 @@ mod tests {
     #[test]
     fn a_renewal_is_lost_unless_it_is_the_owners() {
         let reply = |owner| {
-            lease_reply(&encode(&JobReply { now: 42, answer: JobAnswer::Owner(owner) })).expect("a reply")
+            lease_reply(&encode(&JobReply { now: 42, answer: JobAnswer::Owner(owner) })).expect("it is one")
         };
 
         assert_eq!(reply(OwnerReply::Owner), LeaseReply::Renewed);
         assert_eq!(reply(OwnerReply::Cancelled), LeaseReply::Lost(LossCause::Cancelled));
         assert_eq!(reply(OwnerReply::NotOwner), LeaseReply::Lost(LossCause::NotOwner));
         let no_fence = encode(&JobReply { now: 42, answer: JobAnswer::NoFence });
-        assert_eq!([ScriptReply::text("?"), no_fence].map(|reply| lease_reply(&reply)), [None, None]);
+        for (reply, words) in [(ScriptReply::text("?"), "no usable reply"), (no_fence, "the field `fe`")] {
+            let failure = lease_reply(&reply).expect_err("it renews nothing");
+            assert!(failure.reason.contains(words), "{}", failure.reason);
+        }
     }
 
     #[test]
