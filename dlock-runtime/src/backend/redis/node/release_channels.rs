@@ -220,8 +220,8 @@ type Unsubscribed = Pin<Box<dyn Future<Output = ()> + Send>>;
 impl ChannelState {
     /// Records that the channel of a key is requested. Returns its subscription.
     fn request(&mut self, name: String, key: Name) -> Subscription {
-        let channel = ReleaseChannel { key, subscription: Subscription::default(), was_requested: true };
-        let channel = self.channels.entry(name).or_insert(channel);
+        let new = || ReleaseChannel { key, subscription: Subscription::default(), was_requested: true };
+        let channel = self.channels.entry(name).or_insert_with(new);
         channel.was_requested = true;
         channel.subscription.clone()
     }
