@@ -7,13 +7,13 @@
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::resp::Client;
 use dlock_tests::{Answer, Authority, HostileServer, RedisServer, Request, within};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::sync::Mutex;
 
 /// Connections per master: commands, messages, and `tracking`. Both ends are in this process.
 const OF_A_MASTER: usize = 3 * 2;
@@ -28,8 +28,33 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// Locked by each test: descriptors, limits, and signals belong to the whole process.
-static ALONE: Mutex<()> = Mutex::const_new(());
+/// Runs a test after the others have ended: descriptors, limits, and signals belong to the whole
+/// process. So its runtime is built when no other test has lowered a limit.
+fn alone(test: impl Future<Output = ()>) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("this process has descriptors").block_on(test);
+}
+
+/// The limit of descriptors, lowered until it is dropped.
+struct LoweredLimit(Rlimit);
+
+impl LoweredLimit {
+    fn to(current: u64) -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit })
+            .expect("a limit can be lowered");
+        Self(limit)
+    }
+}
+
+impl Drop for LoweredLimit {
+    fn drop(&mut self) {
+        // A second panic would abort the program of all tests.
+        let _ = setrlimit(Resource::Nofile, self.0);
+    }
+}
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("this is Linux").count()
@@ -226,13 +251,14 @@ async fn doctor_examines_a_bounded_number_of_servers() {
     }
 }
 
-#[tokio::test]
-async fn a_cluster_of_many_masters_does_not_exhaust_descriptors() {
-    let _alone = ALONE.lock().await;
-    masters_are_connected_to_when_their_keys_are_used().await;
-    more_masters_than_a_cluster_may_have_are_refused().await;
-    slots_in_ranges_of_their_own_are_served_up_to_the_bound().await;
-    doctor_examines_a_bounded_number_of_servers().await;
+#[test]
+fn a_cluster_of_many_masters_does_not_exhaust_descriptors() {
+    alone(async {
+        masters_are_connected_to_when_their_keys_are_used().await;
+        more_masters_than_a_cluster_may_have_are_refused().await;
+        slots_in_ranges_of_their_own_are_served_up_to_the_bound().await;
+        doctor_examines_a_bounded_number_of_servers().await;
+    });
 }
 
 /// Returns the masks of signals, the limits, and the environment of this process, and its folder.
@@ -272,85 +298,88 @@ fn threads() -> usize {
     names.filter(|name| name.starts_with("dlock")).count()
 }
 
-#[tokio::test]
-async fn a_manager_leaves_its_process_as_it_was() {
-    let _alone = ALONE.lock().await;
-    let server = RedisServer::start();
-    let authority = Authority::of_servers();
-    let over_tls = authority.as_ref().map(|authority| {
-        let server = RedisServer::builder().tls(authority.sign("127.0.0.1"), authority).start();
-        let builder = LockManager::builder(&server.tls_url()).tls_ca(authority.pem());
-        (server, builder)
-    });
-    let (before, inherited) = (process_state(), inheritable());
+#[test]
+fn a_manager_leaves_its_process_as_it_was() {
+    alone(async {
+        const LEASE: Duration = Duration::from_secs(1);
+        let server = RedisServer::start();
+        let authority = Authority::of_servers();
+        let over_tls = authority.as_ref().map(|authority| {
+            let server = RedisServer::builder().tls(authority.sign("127.0.0.1"), authority).start();
+            let builder = LockManager::builder(&server.tls_url()).tls_ca(authority.pem());
+            (server, builder)
+        });
+        let (before, inherited) = (process_state(), inheritable());
 
-    let plain = LockManager::connect(&server.url()).await.expect("it is open");
-    let mut managers = vec![plain, LockManager::connect("memory://").await.expect("it has timers")];
-    if let Some((_server, builder)) = &over_tls {
-        managers.push(builder.clone().connect().await.expect("its authority is trusted"));
-    }
-    for manager in &managers {
-        // Long enough for renewals, and for a connection for tracking.
-        let lock = manager.lock("order:7").lease(RESPONSE_TIMEOUT);
-        let held = lock.run(async |_| tokio::time::sleep(RESPONSE_TIMEOUT * 2).await);
-        within(LONG, "the body", held).await.expect("it is renewed");
-    }
-    dlock_runtime::doctor(&server.url()).await.expect("the URL can be used");
-
-    assert!(threads() > 0 && !inherited.is_empty(), "standard input and output are inherited");
-    assert_eq!(inheritable(), inherited, "descriptors that another program inherits");
-    assert_eq!(process_state(), before);
-    drop(managers);
-    let ended = async {
-        while threads() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        let plain = LockManager::connect(&server.url()).await.expect("it is open");
+        let mut managers = vec![plain, LockManager::connect("memory://").await.expect("it has timers")];
+        if let Some((_server, builder)) = &over_tls {
+            managers.push(builder.clone().connect().await.expect("its authority is trusted"));
         }
-    };
-    within(LONG, "the end of the threads", ended).await;
-    assert_eq!(process_state(), before);
+        for manager in &managers {
+            // Long enough for renewals, and for a connection for tracking.
+            let lock = manager.lock("order:7").lease(LEASE);
+            let held = lock.run(async |_| tokio::time::sleep(LEASE * 3 / 2).await);
+            within(LONG, "the body", held).await.expect("it is renewed");
+        }
+        dlock_runtime::doctor(&server.url()).await.expect("the URL can be used");
+
+        assert!(threads() > 0 && !inherited.is_empty(), "standard input and output are inherited");
+        assert_eq!(inheritable(), inherited, "descriptors that another program inherits");
+        assert_eq!(process_state(), before);
+        drop(managers);
+        let ended = async {
+            while threads() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within(LONG, "the end of the threads", ended).await;
+        assert_eq!(process_state(), before);
+    });
 }
 
-#[tokio::test]
-async fn exhausted_descriptors_are_the_reason() {
-    const REASON: &str = "Too many open files";
-    let _alone = ALONE.lock().await;
-    let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url()).await.expect("it is open");
-    let mut admin = Client::connect(server.port(), LONG).expect("the server listens");
-    let limit = getrlimit(Resource::Nofile);
+#[test]
+fn exhausted_descriptors_are_the_reason() {
+    alone(async {
+        const REASON: &str = "Too many open files";
+        let server = RedisServer::start();
+        let manager = LockManager::connect(&server.url()).await.expect("it is open");
+        let mut admin = Client::connect(server.port(), LONG).expect("the server listens");
 
-    setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..limit }).expect("a limit can be lowered");
-    let connected = LockManager::connect(&server.url()).await.map(drop);
-    let examined = dlock_runtime::doctor(&server.url()).await.map(drop);
-    admin.call(&["CLIENT", "KILL", "SKIPME", "yes"]).expect("it replies");
-    let once = manager.lock("order:7").acquire().await.map(drop);
-    let waited = manager.lock("order:7").wait(RESPONSE_TIMEOUT * 2).acquire().await.map(drop);
-    setrlimit(Resource::Nofile, limit).expect("a limit can be raised again");
-    let again = manager.lock("order:7").wait(LONG).acquire().await;
+        let lowered = LoweredLimit::to(3);
+        let connected = LockManager::connect(&server.url()).await.map(drop);
+        let examined = dlock_runtime::doctor(&server.url()).await.map(drop);
+        admin.call(&["CLIENT", "KILL", "SKIPME", "yes"]).expect("it replies");
+        let once = manager.lock("order:7").acquire().await.map(drop);
+        let waited = manager.lock("order:7").wait(RESPONSE_TIMEOUT * 2).acquire().await.map(drop);
+        drop(lowered);
+        let again = manager.lock("order:7").wait(LONG).acquire().await;
 
-    for outcome in [connected, examined, once, waited] {
-        let Err(Error::Unavailable { reason, .. }) = &outcome else { panic!("{outcome:?}") };
-        assert!(reason.contains(REASON), "{reason}");
-    }
-    assert!(again.is_ok(), "{again:?}");
+        for outcome in [connected, examined, once, waited] {
+            let Err(Error::Unavailable { reason, .. }) = &outcome else { panic!("{outcome:?}") };
+            assert!(reason.contains(REASON), "{reason}");
+        }
+        assert!(again.is_ok(), "{again:?}");
+    });
 }
 
-#[tokio::test]
-async fn a_relative_path_stays_that_of_the_folder_at_the_start() {
-    let _alone = ALONE.lock().await;
-    let Some(authority) = Authority::of_servers() else { return };
-    let server = RedisServer::builder().tls(authority.sign("127.0.0.1"), &authority).start();
-    let (at_start, files) =
-        (std::env::current_dir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-    std::fs::write(files.path().join("ca.pem"), authority.pem()).expect("it is ours");
-    std::env::set_current_dir(files.path()).expect("it exists");
-    let url = format!("{}?tls_ca=ca.pem", server.tls_url());
-    let manager = LockManager::connect(&url).await.expect("its authority is trusted");
+#[test]
+fn a_relative_path_stays_that_of_the_folder_at_the_start() {
+    alone(async {
+        let Some(authority) = Authority::of_servers() else { return };
+        let server = RedisServer::builder().tls(authority.sign("127.0.0.1"), &authority).start();
+        let (at_start, files) =
+            (std::env::current_dir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        std::fs::write(files.path().join("ca.pem"), authority.pem()).expect("it is ours");
+        std::env::set_current_dir(files.path()).expect("it exists");
+        let url = format!("{}?tls_ca=ca.pem", server.tls_url());
+        let manager = LockManager::connect(&url).await.expect("its authority is trusted");
 
-    std::env::set_current_dir("/").expect("it exists"); // as a daemon does
-    server.call(&["CLIENT", "KILL", "SKIPME", "yes"]);
-    let acquired = manager.lock("order:7").wait(LONG / 10).acquire().await.map(drop);
-    std::env::set_current_dir(at_start).expect("it exists");
+        std::env::set_current_dir("/").expect("it exists"); // as a daemon does
+        server.call(&["CLIENT", "KILL", "SKIPME", "yes"]);
+        let acquired = manager.lock("order:7").wait(LONG / 10).acquire().await.map(drop);
+        std::env::set_current_dir(at_start).expect("it exists");
 
-    assert!(acquired.is_ok(), "{acquired:?}");
+        assert!(acquired.is_ok(), "{acquired:?}");
+    });
 }
