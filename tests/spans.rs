@@ -724,15 +724,19 @@ fn refuse_writes(server: &RedisServer) {
     server.call(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
 }
 
-/// Checks that a loss quotes the server, and that its failed renewals were one event.
+/// The lease of a test whose renewals are refused. It has time for several.
+const REFUSED_LEASE: Duration = Duration::from_secs(3);
+
+/// Checks that a loss quotes the server, and that its refused renewals were one event.
 fn assert_reason(server: &RedisServer, lost: &str) {
     assert!(lost.contains("the last renewal failed") && lost.contains(NO_REPLICAS), "{lost}");
-    let port = format!(":{}", server.port());
-    let is_it =
-        |fields: &&Fields| fields["name"] == "dlock.renewal_failed" && fields["lock.reason"].contains(&port);
-    let failed: Vec<_> = logged().iter().filter(is_it).cloned().collect();
-    let [event] = &failed[..] else { panic!("{failed:?}") };
-    assert!(event["level"] == "WARN" && event["lock.reason"].contains(NO_REPLICAS), "{event:?}");
+    let replied = format!(":{} replied: {NO_REPLICAS}", server.port());
+    let is_it = |fields: &&Fields| {
+        fields["name"] == "dlock.renewal_failed" && fields["lock.reason"].contains(&replied)
+    };
+    let refused: Vec<_> = logged().iter().filter(is_it).cloned().collect();
+    let [event] = &refused[..] else { panic!("{refused:?}") };
+    assert_eq!(event["level"], "WARN", "{event:?}");
 }
 
 #[tokio::test]
@@ -740,7 +744,7 @@ async fn a_loss_after_refused_renewals_has_the_reason() {
     drop(logged());
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.expect("it is open");
-    let lock = locks.lock("order:renewals").lease(Duration::from_secs(1));
+    let lock = locks.lock("order:renewals").lease(REFUSED_LEASE);
 
     let ran = lock.run(async |guard| {
         refuse_writes(&server);
@@ -758,7 +762,7 @@ async fn a_lost_guard_has_the_reason_of_its_refused_renewals() {
     drop(logged());
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.expect("it is open");
-    let guard = locks.lock("order:guarded").lease(Duration::from_secs(1)).acquire().await;
+    let guard = locks.lock("order:guarded").lease(REFUSED_LEASE).acquire().await;
     let guard = guard.expect("the lock is free");
 
     refuse_writes(&server);
@@ -775,7 +779,7 @@ async fn a_lost_call_has_the_reason_of_its_refused_renewals() {
     drop(logged());
     let server = RedisServer::builder().also_allow(dlock_tests::acl::WITH_RECORDS).start();
     let locks = LockManager::connect(&server.url()).await.expect("it is open");
-    let call = locks.idempotent("charge:renewals").lease(Duration::from_secs(1)).on_crash(OnCrash::Rerun);
+    let call = locks.idempotent("charge:renewals").lease(REFUSED_LEASE).on_crash(OnCrash::Rerun);
 
     let ran = call.run_attached(async |_| {
         refuse_writes(&server);
@@ -794,7 +798,7 @@ async fn a_lost_job_has_the_reason_of_its_refused_renewals() {
     let server = RedisServer::builder().also_allow(dlock_tests::acl::WITH_JOBS).start();
     let locks = LockManager::connect(&server.url()).await.expect("it is open");
     let schedule = Schedule::every(Duration::from_secs(3_600)).expect("a valid period");
-    let schedule = schedule.lease(Duration::from_secs(1));
+    let schedule = schedule.lease(REFUSED_LEASE);
 
     let job = locks.job("renewals");
     let ran = job.run(&schedule, async |_| {
