@@ -32,8 +32,8 @@ pub(super) async fn connect_majority(
         };
         let Some(attempt) = next else { return Ok(()) };
         // An attempt without an outcome has panicked.
-        let given_up = |_| Err(Failure::new(FailureKind::Passing, "the attempt to connect was given up"));
-        match attempt.unwrap_or_else(given_up) {
+        let panicked = |_| Err(Failure::new(FailureKind::Passing, "the attempt to connect panicked"));
+        match attempt.unwrap_or_else(panicked) {
             Ok(()) => connected += 1,
             Err(failure) if failure.kind != FailureKind::Passing => return Err(failure),
             Err(failure) => {
@@ -135,7 +135,7 @@ mod tests {
         drop(attempts);
 
         let failure = connected.now_or_never().expect("it is known").expect_err("too few are left");
-        assert!(failure.reason.ends_with("the attempt to connect was given up"), "{}", failure.reason);
+        assert!(failure.reason.ends_with("the attempt to connect panicked"), "{}", failure.reason);
     }
 
     #[tokio::test(start_paused = true)]
