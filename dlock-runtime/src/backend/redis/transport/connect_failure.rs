@@ -178,12 +178,18 @@ impl ConnectTarget {
     /// Converts an error on an open connection.
     ///
     /// If the server has never replied, the connection is only as open as one to any port: the
-    /// first request may be the first that the server reads.
+    /// first request may be the first that the server reads. So the reason is that of connecting.
+    /// The kind is not: a proxy may accept a connection, send an error, and close it while its
+    /// backend is down.
     pub(crate) fn connection_failure(&self, error: RedisError, inbound: &Inbound) -> Failure {
-        if !self.has_replied() {
-            return self.connect_failure(error, inbound);
+        if let Some(failure) = self.violation(inbound) {
+            return failure;
         }
-        self.violation(inbound).unwrap_or_else(|| self.failure(error))
+        let failure = self.failure(error.clone());
+        if self.has_replied() {
+            return failure;
+        }
+        Failure { reason: self.connect_failure(error, inbound).reason, ..failure }
     }
 
     /// Converts an error of the client library into a failure that names the server.
@@ -234,6 +240,7 @@ const PASSING_ERRORS: [&str; 7] =
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::sync::Arc;
 
     use redis::ErrorKind;
     use tokio::io::AsyncReadExt;
@@ -252,11 +259,16 @@ mod tests {
         ConnectTarget::new(server, &Settings::default())
     }
 
-    /// Returns the failure of a connection that received `bytes` before the error.
-    async fn failure_after(bytes: &str, error: RedisError, target: &ConnectTarget) -> Failure {
+    /// Returns the state of a connection that received `bytes`.
+    async fn received(bytes: &str, target: &ConnectTarget) -> Arc<Inbound> {
         let inbound = Inbound::new(&target.shown, Content::Replies);
         let _ = InboundStream::new(bytes.as_bytes(), &inbound).read_to_end(&mut Vec::new()).await;
-        target.connect_failure(error, &inbound)
+        inbound
+    }
+
+    /// Returns the failure of a connection that received `bytes` before the error.
+    async fn failure_after(bytes: &str, error: RedisError, target: &ConnectTarget) -> Failure {
+        target.connect_failure(error, &*received(bytes, target).await)
     }
 
     fn io(kind: io::ErrorKind) -> RedisError {
@@ -321,6 +333,22 @@ mod tests {
             let failure = target.connection_failure(io(io::ErrorKind::BrokenPipe), &inbound);
 
             assert_eq!(failure.reason.ends_with("write `rediss://`"), names_tls, "{failure:?}");
+        }
+    }
+
+    /// A proxy whose backend is down may have one later; another protocol stays another protocol.
+    #[tokio::test]
+    async fn an_error_on_an_open_connection_may_pass() {
+        let target = target(false, None);
+        for (bytes, kind, words) in [
+            ("-ERR backend down\r\n", FailureKind::Passing, "ERR backend down, and closed the connection"),
+            ("HTTP/1.1 503 Unavailable\r\n", FailureKind::Lasting, "it replied `HTTP/1.1 503 Unavailable`"),
+        ] {
+            let inbound = received(bytes, &target).await;
+
+            let failure = target.connection_failure(io(io::ErrorKind::ConnectionReset), &inbound);
+
+            assert!(failure.kind == kind && failure.reason.ends_with(words), "{failure:?}");
         }
     }
 
