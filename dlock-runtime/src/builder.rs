@@ -589,9 +589,9 @@ mod tests {
                 let refused = refusal(&url);
                 assert_eq!(refused.is_some(), not_of.contains(&place), "{url}: {refused:?}");
                 if let Some(told) = refused {
-                    let has_cure =
-                        ["leave", "write `rediss", "allowed"].iter().any(|cure| told.contains(cure));
-                    assert!(told.starts_with(part) && has_cure, "{url}: {told}");
+                    let has_advice =
+                        ["leave", "write `rediss", "allowed"].iter().any(|advice| told.contains(advice));
+                    assert!(told.starts_with(part) && has_advice, "{url}: {told}");
                 }
             }
         }

@@ -530,7 +530,7 @@ async fn doctor_advises_an_acl_rule_only_if_permission_is_denied() {
 
 #[tokio::test]
 async fn doctor_names_the_cause_of_a_server_that_accepts_no_writes() {
-    for (reply, cure) in [
+    for (reply, advice) in [
         ("READONLY You can't write against a read only replica.", "name the primary"),
         ("MOVED 15123 127.0.0.1:1", "name the cluster with `redis+cluster://`"),
     ] {
@@ -539,7 +539,7 @@ async fn doctor_names_the_cause_of_a_server_that_accepts_no_writes() {
         let report = doctor(&server.url()).await.expect("the URL can be used").to_string();
 
         let code = reply.split(' ').next().expect("it has a code");
-        assert!(report.contains(code) && report.contains(cure), "{report}");
+        assert!(report.contains(code) && report.contains(advice), "{report}");
         assert!(!report.contains("ACL SETUSER") && !report.contains("`+evalsha`"), "{report}");
     }
 }

@@ -313,19 +313,19 @@ fn refuse_other_items(words: &Vocabulary, input: ParseStream<'_>) -> syn::Result
     ];
     let Some((_, kind)) = others.into_iter().find(|(is, _)| *is) else { return Ok(()) };
     let article = if matches!(kind, "enum" | "impl") { "an" } else { "a" };
-    let cure = match kind {
+    let advice = match kind {
         "impl" | "trait" => format!("write it above each method that is {}", words.nouns.purpose),
         _ => "write it above an `async fn`".to_owned(),
     };
     Err(Error::new(
         input.span(),
-        format!("`#[{}]` {}, and this is {article} `{kind}`: {cure}", words.attribute, words.nouns.acts),
+        format!("`#[{}]` {}, and this is {article} `{kind}`: {advice}", words.attribute, words.nouns.acts),
     ))
 }
 
 fn not_async(words: &Vocabulary, signature: &Signature) -> Error {
     let name = signature.ident.unraw();
-    let cure = if name == "main" {
+    let advice = if name == "main" {
         format!(
             "`main` installs the lock manager: {} an `async fn` that it calls after `dlock_runtime::init`",
             words.nouns.apply
@@ -338,7 +338,7 @@ fn not_async(words: &Vocabulary, signature: &Signature) -> Error {
             words.attribute
         )
     };
-    Error::new(signature.fn_token.span(), format!("{} needs an `async fn`: {cure}", words.nouns.call))
+    Error::new(signature.fn_token.span(), format!("{} needs an `async fn`: {advice}", words.nouns.call))
 }
 
 /// Unwraps a block from the invisible group that a `macro_rules!` variable leaves around it.

@@ -77,11 +77,11 @@ fn check_detached(function: &Function, report: &mut Report) {
                 )
             }),
         };
-        if let Some((span, what, cure)) = problem {
+        if let Some((span, what, advice)) = problem {
             report.push(Error::new(
                 span,
                 format!(
-                    "the body runs to its end on its own task even if the call is dropped, so it cannot use {what}: {cure}; then a dropped call leaves the outcome unknown"
+                    "the body runs to its end on its own task even if the call is dropped, so it cannot use {what}: {advice}; then a dropped call leaves the outcome unknown"
                 ),
             ));
         }

@@ -44,12 +44,12 @@ impl Endpoint {
     /// [`Error::Config`](crate::Error::Config) with what to write instead.
     pub(crate) fn check(&self, settings: &Settings) -> Result<()> {
         if !self.uses_tls() {
-            let cure = self.without_tls();
+            let advice = self.without_tls();
             if settings.certificates.are_given() {
-                return Err(config("tls", format!("certificates are given, and {cure}")));
+                return Err(config("tls", format!("certificates are given, and {advice}")));
             }
             if settings.certificates.name.is_some() {
-                return Err(config("tls_name", format!("it is for TLS, and {cure}")));
+                return Err(config("tls_name", format!("it is for TLS, and {advice}")));
             }
         }
         let has_acks = settings.rules.replica_acks > 0;

@@ -358,7 +358,7 @@ mod tests {
     /// The URL parser would remove control characters: `redis\n://` would become a scheme that no
     /// check here knows, and a password would change.
     #[test]
-    fn a_line_break_within_a_url_is_refused_with_its_cure() {
+    fn a_line_break_within_a_url_is_refused_with_advice() {
         for url in ["redi\ns://h1,h2", "redis://h1\t/2", "redis://:pass\nword@h1", "redis://h1\0"] {
             let refused = parse(url).expect_err("it has a control character in it").to_string();
             assert!(

@@ -9,7 +9,7 @@ use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 /// keys.
 pub(super) fn eviction(info: &Info) -> Finding {
     const CHECK: &str = "eviction";
-    const CURE: &str = "set `maxmemory-policy noeviction`";
+    const ADVICE: &str = "set `maxmemory-policy noeviction`";
     let Some(policy) = info.get("maxmemory_policy") else {
         let by_hand = "`CONFIG GET maxmemory-policy`: it must be `noeviction`";
         return Finding::unread(CHECK, "the eviction policy", "`INFO` does not name it", by_hand);
@@ -22,7 +22,7 @@ pub(super) fn eviction(info: &Info) -> Finding {
     if limit == 0 {
         let found = format!("{found}, and `maxmemory` is not set");
         let meaning = "nothing is evicted while `maxmemory` is not set; once it is set, locks can be";
-        return Finding::new(Note, CHECK, found, meaning).advice(CURE);
+        return Finding::new(Note, CHECK, found, meaning).advice(ADVICE);
     }
     let evicted = match info.number("evicted_keys") {
         Some(count) if count > 0 => format!("; {count} keys have been evicted so far"),
@@ -31,7 +31,7 @@ pub(super) fn eviction(info: &Info) -> Finding {
     let found = format!("{found}, and `maxmemory` is {}{evicted}", megabytes(limit));
     let meaning = "if its memory is full, held locks are evicted, and other clients acquire them; records of idempotent calls are \
          evicted, and the calls run twice";
-    Finding::new(Danger, CHECK, found, meaning).advice(CURE)
+    Finding::new(Danger, CHECK, found, meaning).advice(ADVICE)
 }
 
 /// Checks the memory: a full server refuses new locks, and still renews existing ones.
@@ -41,16 +41,16 @@ pub(super) fn memory(info: &Info) -> Finding {
     let Some(limit) = info.number("maxmemory").filter(|limit| *limit > 0) else {
         let found = format!("{} are used, and `maxmemory` is not set", megabytes(used));
         let meaning = "it grows until the machine's memory is full; then the system may kill it, and its locks are lost";
-        let cure = "set `maxmemory` to what the machine can spare, with `maxmemory-policy noeviction`";
-        return Finding::new(Note, CHECK, found, meaning).advice(cure);
+        let advice = "set `maxmemory` to what the machine can spare, with `maxmemory-policy noeviction`";
+        return Finding::new(Note, CHECK, found, meaning).advice(advice);
     };
     let found = format!("{} of {} are used", megabytes(used), megabytes(limit));
-    let cure = "raise `maxmemory`, or use a separate server for locks";
+    let advice = "raise `maxmemory`, or use a separate server for locks";
     if used >= limit {
-        return Finding::new(Danger, CHECK, found, "new locks are refused").advice(cure);
+        return Finding::new(Danger, CHECK, found, "new locks are refused").advice(advice);
     }
     if used >= limit - limit / 10 {
-        return Finding::new(Warning, CHECK, found, "new locks are refused once it is full").advice(cure);
+        return Finding::new(Warning, CHECK, found, "new locks are refused once it is full").advice(advice);
     }
     Finding::new(Fine, CHECK, found, "there is memory for new locks")
 }
@@ -58,7 +58,7 @@ pub(super) fn memory(info: &Info) -> Finding {
 /// Checks what a restart loses.
 pub(super) fn persistence(info: &Info, replies: &ServerReplies, terms: &Terms) -> Finding {
     const CHECK: &str = "persistence";
-    const CURE: &str = "set `appendonly yes` and `appendfsync always` if no restart may lose a lock";
+    const ADVICE: &str = "set `appendonly yes` and `appendfsync always` if no restart may lose a lock";
     if info.number("aof_enabled") == Some(1) {
         return match replies.setting("appendfsync") {
             Ok("always") => {
@@ -72,7 +72,7 @@ pub(super) fn persistence(info: &Info, replies: &ServerReplies, terms: &Terms) -
                      while they are held"
                 );
                 let found = format!("`appendonly yes` with `appendfsync {often}`");
-                Finding::new(Note, CHECK, found, meaning).advice(CURE)
+                Finding::new(Note, CHECK, found, meaning).advice(ADVICE)
             }
             Err(why) => {
                 let what = "`appendonly` is `yes`; how often it is flushed to disk";
@@ -91,7 +91,7 @@ pub(super) fn persistence(info: &Info, replies: &ServerReplies, terms: &Terms) -
         ("`appendonly` is not set", meaning)
     };
     let meaning = format!("{meaning}; their holders detect that at their next renewal");
-    Finding::new(Warning, CHECK, found, meaning).advice(CURE)
+    Finding::new(Warning, CHECK, found, meaning).advice(ADVICE)
 }
 
 /// Checks the disk: a server that cannot write to it refuses writes.

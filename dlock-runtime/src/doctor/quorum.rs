@@ -9,12 +9,12 @@ pub(super) fn votes(servers: &[Server]) -> Vec<Finding> {
     const CHECK: &str = "quorum";
     let (all, asked) = (servers.len(), servers.iter().filter(|server| server.replies.is_ok()).count());
     let found = format!("{asked} of {all} servers are reachable");
-    let cure = "see the findings of those that are not";
+    let advice = "see the findings of those that are not";
     let majority = if asked * 2 <= all {
         Finding::new(Danger, CHECK, found, "no lock can be acquired: more than half must grant it")
-            .advice(cure)
+            .advice(advice)
     } else if asked < all {
-        Finding::new(Warning, CHECK, found, "the quorum tolerates fewer further failures").advice(cure)
+        Finding::new(Warning, CHECK, found, "the quorum tolerates fewer further failures").advice(advice)
     } else {
         Finding::new(Fine, CHECK, found, "locks can be acquired while more than half are reachable")
     };
