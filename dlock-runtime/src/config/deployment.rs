@@ -33,4 +33,21 @@ impl Deployment {
             (Self::Quorum, true) => "rediss+quorum://",
         }
     }
+
+    /// Returns what to do if a server that must accept writes is a replica. The scheme of another
+    /// deployment is with TLS or without.
+    pub(crate) fn replica_advice(self, tls: bool) -> String {
+        match self {
+            Self::One => {
+                let scheme = Self::Sentinels.scheme(tls);
+                format!("name the primary, or its sentinels with `{scheme}host,host,host/master-name`")
+            }
+            Self::Sentinels | Self::Cluster => {
+                "the manager looks for the new primary; if it is still reported as the primary after the failover, check the \
+                 servers that report it"
+                    .to_owned()
+            }
+            Self::Quorum => "name independent primaries as the servers of a quorum".to_owned(),
+        }
+    }
 }

@@ -88,13 +88,13 @@ fn too_short(half: Duration, slow: Duration, terms: &Terms, found: &str) -> Opti
         meanings.push("a grant may expire before it is confirmed, and is repeated");
     }
     let raise = short.iter().map(|(option, _, least, _)| format!("raise `{option}` to `{}ms`", up(*least)));
-    let mut cures: Vec<_> = raise.collect();
+    let mut advice: Vec<_> = raise.collect();
     if slow > half * 2 {
-        cures.push("find what delays the server (`SLOWLOG GET`, `LATENCY DOCTOR`)".to_owned());
+        advice.push("find what delays the server (`SLOWLOG GET`, `LATENCY DOCTOR`)".to_owned());
     }
     let costs_time_alone = meanings.len() == 1 && short.iter().all(|(option, ..)| *option == "grant_lease");
     let severity = if costs_time_alone { Note } else { Warning };
-    Some(Finding::new(severity, "latency", found, meanings.join("; ")).advice(cures.join(", or ")))
+    Some(Finding::new(severity, "latency", found, meanings.join("; ")).advice(advice.join(", or ")))
 }
 
 /// Returns a time in milliseconds, rounded up to a multiple of 50 ms.
@@ -147,11 +147,11 @@ pub(super) fn commands(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
 pub(super) fn not_introduced(refusal: &Refusal, terms: &Terms) -> Option<Finding> {
     let meaning = "a server that does not report its uptime has no vote";
     let finding = Finding::new(Danger, "commands", found("INFO", refusal), meaning);
-    let cure = match refusal.cause {
-        RefusalCause::NotPermitted => "allow it with `ACL SETUSER`: `+info`",
-        cause => cure_of(cause, terms),
+    let advice = match refusal.cause {
+        RefusalCause::NotPermitted => "allow it with `ACL SETUSER`: `+info`".to_owned(),
+        cause => advice_for(cause, terms),
     };
-    (terms.topology == Deployment::Quorum).then(|| finding.advice(cure))
+    (terms.topology == Deployment::Quorum).then(|| finding.advice(advice))
 }
 
 /// Returns what was found about a command that failed.
@@ -165,22 +165,23 @@ fn found(command: &str, refusal: &Refusal) -> String {
 }
 
 /// Returns what to do about a failed command. An ACL rule helps only if a permission is missing.
-fn cure_of(cause: RefusalCause, terms: &Terms) -> &'static str {
-    match cause {
+fn advice_for(cause: RefusalCause, terms: &Terms) -> String {
+    let advice = match cause {
         RefusalCause::NotPermitted => "allow it with `ACL SETUSER`",
         RefusalCause::NoCommand => "use a service that has it",
-        RefusalCause::ReadOnly if terms.topology.fails_over() => {
-            "it is a replica: if no failover is in progress, check which server is the primary"
-        }
         RefusalCause::ReadOnly => {
-            "it is a replica: name the primary, or its sentinels with `redis+sentinel://`"
+            return format!("it is a replica: {}", terms.topology.replica_advice(terms.tls));
         }
         RefusalCause::OtherNode if terms.topology == Deployment::Cluster => {
             "slots are moving: run this again when they have moved"
         }
-        RefusalCause::OtherNode => "it is a node of a cluster: name the cluster with `redis+cluster://`",
+        RefusalCause::OtherNode => {
+            let scheme = terms.scheme_of(Deployment::Cluster);
+            return format!("it is a node of a cluster: name the cluster with `{scheme}`");
+        }
         RefusalCause::Other => "fix the reported problem; the server's log shows more",
-    }
+    };
+    advice.to_owned()
 }
 
 fn refused_command(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
@@ -217,7 +218,7 @@ fn refused_command(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
             finding.advice("write `tracking=off`, or use a service that has it")
         }
         (RefusalCause::NoCommand, Need::ScriptNames | Need::Owner) => finding,
-        (cause, _) => finding.advice(cure_of(cause, terms)),
+        (cause, _) => finding.advice(advice_for(cause, terms)),
     }
 }
 
@@ -273,17 +274,17 @@ fn refused_records(refused: &[(&Probe<RecordNeed>, &Refusal)], terms: &Terms) ->
         }
         _ => "locks and leaders work, but idempotent calls and scheduled jobs fail",
     };
-    let cure = match first.cause {
+    let advice = match first.cause {
         RefusalCause::NotPermitted => {
             let (keys, counters) = key_patterns(&terms.namespace);
             let rules = list(|probe| probe.rule.unwrap_or(probe.command));
             format!("allow the commands with `ACL SETUSER`: `{rules}` on the keys `{keys}` and `{counters}`")
         }
         RefusalCause::NoCommand => "use a service that has them".to_owned(),
-        cause => cure_of(cause, terms).to_owned(),
+        cause => advice_for(cause, terms),
     };
     let finding = Finding::new(Note, "records", found(&list(|probe| probe.command), first), meaning);
-    Some(finding.advice(format!("for idempotent calls or scheduled jobs, {cure}")))
+    Some(finding.advice(format!("for idempotent calls or scheduled jobs, {advice}")))
 }
 
 /// The effect of a server without `EVALSHA`.
@@ -301,13 +302,13 @@ pub(super) fn channel(replies: &ServerReplies, terms: &Terms) -> Finding {
         ),
         Err(refusal) => {
             let meaning = format!("{NOT_TOLD}, {}", millis(terms.poll_interval));
-            let cure = match refusal.cause {
+            let advice = match refusal.cause {
                 RefusalCause::NotPermitted => {
                     format!("allow it with `ACL SETUSER`: `+subscribe` on the channels `&{}`", terms.channels)
                 }
-                cause => cure_of(cause, terms).to_owned(),
+                cause => advice_for(cause, terms),
             };
-            Finding::new(Warning, CHECK, found("SUBSCRIBE", refusal), meaning).advice(cure)
+            Finding::new(Warning, CHECK, found("SUBSCRIBE", refusal), meaning).advice(advice)
         }
     }
 }
@@ -496,11 +497,16 @@ mod tests {
     fn an_acl_rule_is_advised_only_if_a_permission_is_missing() {
         let watched = Terms { topology: Deployment::Sentinels, ..terms() };
         let cluster = Terms { topology: Deployment::Cluster, ..terms() };
-        for (cause, terms, cure) in [
+        let quorum = Terms { topology: Deployment::Quorum, ..terms() };
+        let over_tls = Terms { tls: true, ..terms() };
+        for (cause, terms, expected) in [
             (RefusalCause::NotPermitted, terms(), "with `ACL SETUSER`: `"),
-            (RefusalCause::ReadOnly, terms(), "name the primary"),
-            (RefusalCause::ReadOnly, watched, "check which server is the primary"),
+            (RefusalCause::ReadOnly, terms(), "name the primary, or its sentinels with `redis+sentinel://"),
+            (RefusalCause::ReadOnly, over_tls.clone(), "or its sentinels with `rediss+sentinel://"),
+            (RefusalCause::ReadOnly, watched, "still reported as the primary after the failover"),
+            (RefusalCause::ReadOnly, quorum.clone(), "name independent primaries"),
             (RefusalCause::OtherNode, terms(), "`redis+cluster://`"),
+            (RefusalCause::OtherNode, over_tls, "`rediss+cluster://`"),
             (RefusalCause::OtherNode, cluster, "slots are moving"),
             (RefusalCause::Other, terms(), "fix the reported problem"),
         ] {
@@ -509,10 +515,9 @@ mod tests {
             for finding in findings {
                 let advice = finding.remedy().unwrap_or_default();
                 assert_eq!(advice.contains("ACL"), cause == RefusalCause::NotPermitted, "{finding}");
-                assert!(advice.contains(cure) || advice.contains("the other commands"), "{finding}");
+                assert!(advice.contains(expected) || advice.contains("the other commands"), "{finding}");
             }
         }
-        let quorum = Terms { topology: Deployment::Quorum, ..terms() };
         let of = |cause| not_introduced(&Refusal { cause, said: "no".into() }, &quorum).expect("no vote");
         assert_is(&of(RefusalCause::NotPermitted), Danger, "`ACL SETUSER`: `+info`");
         assert_is(&of(RefusalCause::Other), Danger, "`INFO` failed: no");

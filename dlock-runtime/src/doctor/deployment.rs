@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use crate::doctor::facts::{Part, Seed, Sentinel, Server};
+use crate::doctor::facts::{Deployment, Part, Seed, Sentinel, Server, Terms};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
 /// Reports servers that were not examined, since too many were named.
-pub(super) fn omitted(count: usize) -> Option<Finding> {
+pub(super) fn omitted(count: usize, terms: &Terms) -> Option<Finding> {
     let found = format!("{count} further servers were named, and not examined");
     let finding = Finding::new(Note, "connection", found, "their state is unknown");
-    let finding = finding.advice("check that there are so many, and examine each with `redis://host:port`");
+    let scheme = terms.scheme_of(Deployment::One);
+    let advice = format!("check that there are so many, and examine each with `{scheme}host:port`");
+    let finding = finding.advice(advice);
     (count > 0).then_some(finding)
 }
 

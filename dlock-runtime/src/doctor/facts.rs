@@ -44,6 +44,15 @@ pub(crate) struct Terms {
     /// How long they may take.
     pub(crate) ack_limit: Duration,
     pub(crate) topology: Deployment,
+    /// Whether the URL is one with TLS.
+    pub(crate) tls: bool,
+}
+
+impl Terms {
+    /// Returns the scheme of another deployment of the same servers.
+    pub(crate) fn scheme_of(&self, deployment: Deployment) -> &'static str {
+        deployment.scheme(self.tls)
+    }
 }
 
 /// A server and its role.
@@ -305,6 +314,7 @@ pub(super) mod tests {
             replica_acks: 0,
             ack_limit: Duration::from_millis(200),
             topology: Deployment::One,
+            tls: false,
         }
     }
 

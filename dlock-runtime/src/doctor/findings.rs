@@ -11,7 +11,7 @@ use crate::doctor::{connectivity, deployment, durability, quorum, replication};
 pub(super) fn judge(facts: &Facts) -> Report {
     let mut findings: Vec<_> =
         facts.servers.iter().flat_map(|server| of_server(server, &facts.terms)).collect();
-    findings.extend(deployment::omitted(facts.omitted));
+    findings.extend(deployment::omitted(facts.omitted, &facts.terms));
     findings.extend(deployment::sentinels(&facts.sentinels));
     findings.extend(deployment::cluster(&facts.seeds, &facts.servers));
     if facts.terms.topology == Deployment::Quorum {

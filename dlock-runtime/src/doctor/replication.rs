@@ -45,26 +45,21 @@ pub(super) fn role(info: &Info, terms: &Terms) -> Finding {
     if is_sentinel(info) {
         let meaning = "it stores no locks: it reports the primary, which does";
         let finding = Finding::new(Danger, CHECK, "it is a sentinel", meaning);
-        return finding.advice("write `redis+sentinel://host:port/master-name`");
+        let scheme = terms.scheme_of(Deployment::Sentinels);
+        return finding.advice(format!("write `{scheme}host:port/master-name`"));
     }
     if info.get("role") == Some("slave") {
         let of = info.get("master_host").unwrap_or("another server");
         let port = info.get("master_port").unwrap_or_default();
         let found = format!("it is a replica of {of}:{port}");
         let meaning = "it accepts no writes, so it can grant no lock; if it were writable, replication would overwrite its locks";
-        let cure = match terms.topology {
-            Deployment::One => "name the primary, or its sentinels with `redis+sentinel://`",
-            Deployment::Sentinels | Deployment::Cluster => {
-                "examine it again after the failover; if it is still reported as the primary, check the servers that report it"
-            }
-            Deployment::Quorum => "name independent primaries as the servers of a quorum",
-        };
-        return Finding::new(Danger, CHECK, found, meaning).advice(cure);
+        let advice = terms.topology.replica_advice(terms.tls);
+        return Finding::new(Danger, CHECK, found, meaning).advice(advice);
     }
     if info.number("cluster_enabled") == Some(1) && terms.topology != Deployment::Cluster {
         let meaning = "it refuses the locks whose keys belong to other nodes";
         let finding = Finding::new(Warning, CHECK, "it is a node of a cluster", meaning);
-        return finding.advice("name the cluster: `redis+cluster://`");
+        return finding.advice(format!("name the cluster with `{}`", terms.scheme_of(Deployment::Cluster)));
     }
     Finding::new(Fine, CHECK, "it is a primary", "it accepts writes")
 }
@@ -78,7 +73,7 @@ pub(super) fn is_sentinel(info: &Info) -> bool {
 /// Checks what happens to locks when this primary fails.
 pub(super) fn replication(info: &Info, replies: &ServerReplies, terms: &Terms) -> Finding {
     const CHECK: &str = "replication";
-    const CURE: &str =
+    const ADVICE: &str =
         "set `min-replicas-to-write 1` and `min-replicas-max-lag 2` on every server that can become primary";
     let online = online(info);
     let replicas = match online {
@@ -99,8 +94,9 @@ pub(super) fn replication(info: &Info, replies: &ServerReplies, terms: &Terms) -
             return Finding::new(Fine, CHECK, found, "no other server has its locks or can grant them");
         }
         let meaning = "if one is promoted, this URL does not follow it, and locks that were not replicated to it are lost";
-        let cure = "if sentinels monitor them, name the sentinels with `redis+sentinel://`";
-        return Finding::new(Note, CHECK, found, meaning).advice(cure);
+        let scheme = terms.scheme_of(Deployment::Sentinels);
+        let advice = format!("if sentinels monitor them, name the sentinels with `{scheme}`");
+        return Finding::new(Note, CHECK, found, meaning).advice(advice);
     }
     if online == 0 {
         let meaning = "no server can take over if it fails";
@@ -111,7 +107,7 @@ pub(super) fn replication(info: &Info, replies: &ServerReplies, terms: &Terms) -
         Ok(Ok(0)) => {
             let found = format!("{replicas} online, and `min-replicas-to-write` is 0");
             let meaning = "a primary that is cut off from its replicas keeps granting locks, which the new primary grants as well";
-            Finding::new(Warning, CHECK, found, meaning).advice(CURE)
+            Finding::new(Warning, CHECK, found, meaning).advice(ADVICE)
         }
         Ok(Ok(least)) => {
             let found = format!("{replicas} online, and `min-replicas-to-write` is {least}");
@@ -122,7 +118,7 @@ pub(super) fn replication(info: &Info, replies: &ServerReplies, terms: &Terms) -
                 "a primary that is cut off from its replicas stops granting locks after `min-replicas-max-lag`",
             )
         }
-        Ok(Err(_)) => Finding::unread(CHECK, "`min-replicas-to-write`", "it is not a number", CURE),
+        Ok(Err(_)) => Finding::unread(CHECK, "`min-replicas-to-write`", "it is not a number", ADVICE),
         Err(why) => {
             let what = format!("{replicas} online; `min-replicas-to-write`");
             Finding::unread(CHECK, &what, &why, "`CONFIG GET min-replicas-to-write`: it should be 1 or more")
@@ -194,13 +190,13 @@ mod tests {
     fn a_replica_is_no_place_for_locks() {
         let replica = role(&info("role:slave master_host:10.0.0.1 master_port:6379"), &terms());
         assert_is(&replica, Danger, "a replica of 10.0.0.1:6379");
-        for (topology, cure) in [
-            (Deployment::One, "its sentinels with `redis+sentinel://`"),
-            (Deployment::Sentinels, "examine it again after the failover"),
-            (Deployment::Cluster, "examine it again after the failover"),
+        for (topology, advice) in [
+            (Deployment::One, "its sentinels with `redis+sentinel://"),
+            (Deployment::Sentinels, "still reported as the primary after the failover"),
+            (Deployment::Cluster, "still reported as the primary after the failover"),
             (Deployment::Quorum, "name independent primaries"),
         ] {
-            assert_is(&role(&info("role:slave"), &Terms { topology, ..terms() }), Danger, cure);
+            assert_is(&role(&info("role:slave"), &Terms { topology, ..terms() }), Danger, advice);
         }
         assert_is(&role(&info("role:master"), &terms()), Fine, "a primary");
         assert_is(&role(&info("redis_mode:sentinel"), &terms()), Danger, "redis+sentinel");

@@ -40,7 +40,8 @@ pub(crate) async fn examine(
     settings: Settings,
 ) -> Result<Facts> {
     let usage = CommandCheck::new(topology, &settings);
-    let terms = terms(&settings, topology, &usage);
+    let tls = servers.iter().any(|server| server.tls);
+    let terms = terms(&settings, topology, tls, &usage);
     let routes: Vec<_> = servers.into_iter().map(|server| ConnectTarget::new(server, &settings)).collect();
     let ask = async move {
         let timeout = ProbeTimeout::new(LIMIT);
@@ -53,7 +54,7 @@ pub(crate) async fn examine(
 /// Examines sentinels, the primary that they report, and its replicas.
 pub(crate) async fn examine_by_sentinels(watched: SentinelEndpoint, settings: Settings) -> Result<Facts> {
     let usage = CommandCheck::new(Deployment::Sentinels, &settings);
-    let terms = terms(&settings, Deployment::Sentinels, &usage);
+    let terms = terms(&settings, Deployment::Sentinels, watched.master.tls, &usage);
     let entry = watched.master.clone();
     let sentinels = Sentinels::new(watched, &settings);
     let ask = async move {
@@ -77,7 +78,7 @@ pub(crate) async fn examine_by_sentinels(watched: SentinelEndpoint, settings: Se
 /// Examines a cluster through some of its servers, and each of its primaries and replicas.
 pub(crate) async fn examine_cluster(seeds: ClusterEndpoint, settings: Settings) -> Result<Facts> {
     let usage = CommandCheck::new(Deployment::Cluster, &settings);
-    let terms = terms(&settings, Deployment::Cluster, &usage);
+    let terms = terms(&settings, Deployment::Cluster, seeds.access.tls, &usage);
     let ClusterEndpoint { servers, access } = seeds;
     let named: Vec<_> = servers.into_iter().map(|server| ConnectTarget::new(server, &settings)).collect();
     let ask = async move {
@@ -99,7 +100,7 @@ pub(crate) async fn examine_cluster(seeds: ClusterEndpoint, settings: Settings) 
 }
 
 /// Returns how a manager with these settings would use its servers.
-fn terms(settings: &Settings, topology: Deployment, usage: &CommandCheck) -> Terms {
+fn terms(settings: &Settings, topology: Deployment, tls: bool, usage: &CommandCheck) -> Terms {
     let (rules, namespaces) = (&settings.rules, &usage.namespaces);
     let channel = usage.encoding.release_channel(namespaces, "*");
     Terms {
@@ -112,6 +113,7 @@ fn terms(settings: &Settings, topology: Deployment, usage: &CommandCheck) -> Ter
         replica_acks: rules.replica_acks,
         ack_limit: replica_acks::ack_limit(rules.response_timeout),
         topology,
+        tls,
     }
 }
 
@@ -246,13 +248,15 @@ mod tests {
         let mut settings = Settings { namespace: "n".to_owned(), ..Settings::default() };
         settings.rules.replica_acks = 2;
         let redisson = Settings { layout: Layout::Redisson, ..settings.clone() };
-        let of =
-            |settings: &Settings, topology| terms(settings, topology, &CommandCheck::new(topology, settings));
+        let of = |settings: &Settings, topology| {
+            terms(settings, topology, true, &CommandCheck::new(topology, settings))
+        };
 
-        let Terms { namespace, channels, lease, replica_acks, topology, .. } = of(&settings, Deployment::One);
+        let Terms { namespace, channels, lease, replica_acks, topology, tls, .. } =
+            of(&settings, Deployment::One);
 
         assert_eq!((&*namespace, &*channels, replica_acks), ("n", "n:grant:*", 2));
-        assert_eq!((lease, topology), (settings.lease, Deployment::One));
+        assert_eq!((lease, topology, tls), (settings.lease, Deployment::One, true));
         let releases = of(&redisson, Deployment::One).channels;
         assert!(releases.contains('*') && !releases.contains("grant"), "{releases}");
         assert_eq!(of(&redisson, Deployment::Quorum).channels, "n:free:*");

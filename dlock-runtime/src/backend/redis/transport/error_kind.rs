@@ -67,18 +67,9 @@ pub(super) fn hint(error: &ServerError, advice: UrlAdvice) -> String {
         }
         format!("; it is part of a cluster: write `{}host:port`", advice.scheme_of(Deployment::Cluster))
     } else if has_code(error, "READONLY") {
-        match advice.deployment() {
-            Deployment::One => format!(
-                "; it is a replica: name the primary, or the sentinels with `{}host,host,host/master-name`",
-                advice.scheme_of(Deployment::Sentinels)
-            ),
-            Deployment::Sentinels | Deployment::Cluster => {
-                "; it is a replica now: the manager looks for the new primary".to_owned()
-            }
-            Deployment::Quorum => {
-                "; it is a replica: name independent primaries as the servers of a quorum".to_owned()
-            }
-        }
+        format!("; it is a replica: {}", advice.replica_of(advice.deployment()))
+    } else if has_code(error, "NOAUTH") {
+        advice.missing_credentials().to_owned()
     } else if let Some(command) = unknown_command(error) {
         match &*command {
             "WAIT" => "; this service has no `WAIT`: leave out `replica_acks`".to_owned(),
@@ -270,14 +261,15 @@ mod tests {
         const READONLY: &str = "READONLY You can't write against a read only replica.";
         const MOVED: &str = "MOVED 7 h:2";
         for (line, deployment, tls, expected) in [
-            (READONLY, One, false, "or the sentinels with `redis+sentinel://host"),
-            (READONLY, One, true, "or the sentinels with `rediss+sentinel://host"),
+            (READONLY, One, false, "or its sentinels with `redis+sentinel://host"),
+            (READONLY, One, true, "or its sentinels with `rediss+sentinel://host"),
             (READONLY, Sentinels, false, "the manager looks for the new primary"),
             (READONLY, Cluster, false, "the manager looks for the new primary"),
             (READONLY, Quorum, false, "name independent primaries"),
             (MOVED, One, false, "write `redis+cluster://host:port`"),
             (MOVED, Sentinels, true, "write `rediss+cluster://host:port`"),
             (MOVED, Cluster, false, ""),
+            ("NOAUTH Authentication required.", One, false, "; write `:password@` or `user:password@`"),
         ] {
             let hint = hint(&server_error(line), advice(deployment, tls));
 

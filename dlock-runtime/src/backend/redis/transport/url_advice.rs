@@ -54,6 +54,11 @@ impl UrlAdvice {
         deployment.scheme(self.tls)
     }
 
+    /// Returns what to do if a server of this deployment is a replica and must accept writes.
+    pub(crate) fn replica_of(self, deployment: Deployment) -> String {
+        deployment.replica_advice(self.tls)
+    }
+
     /// Returns what to change if the server requires credentials.
     pub(super) fn missing_credentials(self) -> &'static str {
         match self.credentials {

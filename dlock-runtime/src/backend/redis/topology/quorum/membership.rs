@@ -11,6 +11,7 @@ use redis::Value;
 
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::redis::transport::connection::Connection;
+use crate::backend::redis::transport::error_kind;
 use crate::backend::redis::transport::redacted::Redacted;
 use crate::clock::boot_time;
 use crate::config::deployment::Deployment;
@@ -95,8 +96,8 @@ impl Membership {
         let reject =
             |problem: String| Failure::new(FailureKind::Lasting, format!("redis at {shown} {problem}"));
         if info.is_replica {
-            let problem = "is a replica: name independent primaries as the servers of a quorum";
-            return Err(reject(problem.to_owned()));
+            let advice = shown.advice().replica_of(Deployment::Quorum);
+            return Err(reject(format!("is a replica: {advice}")));
         }
         if info.is_in_cluster {
             let scheme = shown.advice().scheme_of(Deployment::Cluster);
@@ -131,17 +132,13 @@ impl MemberIndex {
         connection.inbound().allow_descriptions(1);
         let reply = connection.send_packed_command(&redis::cmd("INFO")).await;
         connection.inbound().allow_descriptions(0);
-        let reply = reply.and_then(Value::extract_error).map_err(|error| {
-            let failure = route.connection_failure(error, connection.inbound());
-            match failure.kind {
-                FailureKind::Lasting => {
-                    let reason = format!("{}; allow it `+info`", failure.reason);
-                    Failure { reason: reason.into(), ..failure }
-                }
-                _ => failure,
-            }
-        })?;
+        let reply = reply.map_err(|error| route.connection_failure(error, connection.inbound()))?;
         let text = match &reply {
+            Value::ServerError(error) => {
+                let failure = route.failure(error.clone().into());
+                let hint = if error_kind::lacks_permission(error) { "; allow it `+info`" } else { "" };
+                return Err(Failure { reason: format!("{}{hint}", failure.reason).into(), ..failure });
+            }
             Value::BulkString(text) => String::from_utf8_lossy(text),
             Value::VerbatimString { text, .. } => text.into(),
             _ => "".into(),
@@ -360,13 +357,14 @@ mod tests {
             ("$8\r\nrun_id:a\r\n", FailureKind::Passing, "does not report its uptime"),
             ("-NOPERM no\r\n", FailureKind::Lasting, "NOPERM no"),
             ("-NOPERM no\r\n", FailureKind::Lasting, "; allow it `+info`"),
+            ("-ERR unknown command 'INFO'\r\n", FailureKind::Lasting, "unknown command 'INFO'"),
             ("-LOADING it\r\n", FailureKind::Passing, "LOADING it"),
         ] {
             let (membership, entered) = described(reply).await;
 
             let failure = entered.expect_err("it is not described");
             assert!(failure.kind == kind && failure.reason.contains(text), "{failure:?}");
-            assert_eq!(failure.reason.contains("+info"), kind == FailureKind::Lasting);
+            assert_eq!(failure.reason.contains("+info"), reply.contains("NOPERM"), "{failure:?}");
             assert!(!membership.counts(0, boot_time()));
         }
     }
