@@ -84,8 +84,9 @@ pub(crate) struct ServerReplies {
     pub(crate) pings: Vec<Duration>,
     /// Whether this user may subscribe to the channel of its grants.
     pub(crate) listening: Result<(), Refusal>,
-    /// How many replicas acknowledged a write in time; `None` if that was not tried.
-    pub(crate) acks: Option<u64>,
+    /// How many replicas acknowledged a write in time, or why that is unknown. `None` if no replica
+    /// must, or if the commands for it fail, which `probes` shows.
+    pub(crate) acks: Option<Read<u64>>,
     /// The commands that locks need, tried as this user; empty for a replica.
     pub(crate) probes: Vec<Probe>,
     /// The commands of records; empty if this build keeps none, or the servers cannot.

@@ -35,8 +35,8 @@ pub use report::{Finding, Report, Severity};
 /// Examines the servers of `url`, and reports settings by which locks can be lost or refused.
 ///
 /// Each finding says what it means and what to do. The examination uses the user of the URL, and
-/// takes at most five seconds (ten if the server is far away). It changes nothing except a separate
-/// key in the namespace, which it deletes.
+/// takes at most five seconds (ten if the server is far away, or with `replica_acks`). It changes
+/// nothing except a separate key in the namespace, which it deletes.
 ///
 /// If this user lacks a permission to read a setting, that is a finding with what to check by hand.
 /// A server that is unreachable or rejects the password is a [`Danger`](Severity::Danger) in the

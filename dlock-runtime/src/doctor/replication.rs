@@ -126,17 +126,24 @@ pub(super) fn replication(info: &Info, replies: &ServerReplies, terms: &Terms) -
     }
 }
 
-/// Checks that enough replicas acknowledge a write in time. `None` if they do, or if too few are
-/// online, which [`replication`] reports.
+/// Checks that enough replicas acknowledge a write in time. `None` if they do, or if the reason why
+/// they do not is another finding: too few are online, or a command fails.
 pub(super) fn acknowledgments(replies: &ServerReplies, terms: &Terms) -> Option<Finding> {
-    let (acks, wanted) = (replies.acks?, terms.replica_acks);
-    let lacks_replicas = replies.info.as_ref().is_ok_and(|info| online(info) < usize::from(wanted));
-    if acks >= u64::from(wanted) || lacks_replicas {
+    let (acks, wanted, limit) = (replies.acks.as_ref()?, terms.replica_acks, terms.ack_limit.as_millis());
+    if replies.info.as_ref().is_ok_and(|info| online(info) < usize::from(wanted)) {
         return None;
     }
+    let acks = match acks {
+        Ok(acks) if *acks >= u64::from(wanted) => return None,
+        Ok(acks) => acks,
+        Err(why) => {
+            let by_hand = format!("`WAIT {wanted} {limit}` after a write: it should return {wanted} or more");
+            let what = "how many replicas acknowledge a write in time";
+            return Some(Finding::unread("replication", what, why, &by_hand));
+        }
+    };
     let found = format!(
-        "{acks} of {wanted} replicas acknowledged a write in {} ms, 2/5 of the response timeout",
-        terms.ack_limit.as_millis()
+        "{acks} of {wanted} replicas acknowledged a write in {limit} ms, 2/5 of the response timeout"
     );
     let meaning = "no lock can be acquired: replicas must acknowledge it in that time";
     let finding = Finding::new(Danger, "replication", found, meaning);
@@ -234,7 +241,8 @@ mod tests {
     fn replicas_that_acknowledge_too_late_are_reported() {
         let terms = Terms { replica_acks: 2, ..terms() };
         let two = "slave0:ip=h,port=1,state=online slave1:ip=i,port=1,state=online";
-        let of = |acks, known| acknowledgments(&ServerReplies { acks, info: known, ..replies() }, &terms);
+        let tried = |acks, known| acknowledgments(&ServerReplies { acks, info: known, ..replies() }, &terms);
+        let of = |acks: Option<u64>, known| tried(acks.map(Ok), known);
         let unread = || Err(Refusal::other("NOPERM"));
 
         assert!(of(None, Ok(info(two))).is_none() && of(Some(2), Ok(info(two))).is_none());
@@ -243,6 +251,26 @@ mod tests {
             let late = of(Some(1), known).expect("it is reported");
             assert_is(&late, Danger, "1 of 2 replicas acknowledged a write in 200 ms");
             assert_is(&late, Danger, "raise `response_timeout`");
+        }
+        let untried = tried(Some(Err("the time was over".into())), Ok(info(two))).expect("it is reported");
+        assert_is(&untried, Note, "acknowledge a write in time could not be read: the time was over");
+        assert_is(&untried, Note, "check by hand: `WAIT 2 200`");
+    }
+
+    #[test]
+    fn a_scheme_that_is_advised_keeps_tls() {
+        let one = "slave0:ip=h,port=1,state=online,offset=1,lag=0";
+        for (tls, word) in [(false, "`redis+"), (true, "`rediss+")] {
+            let terms = Terms { tls, ..terms() };
+            for finding in [
+                role(&info("redis_mode:sentinel"), &terms),
+                role(&info("role:slave"), &terms),
+                role(&info("role:master cluster_enabled:1"), &terms),
+                replication(&info(one), &replies(), &terms),
+            ] {
+                let advice = finding.remedy().unwrap_or_default();
+                assert!(advice.contains(word) && advice.matches("://").count() == 1, "{finding}");
+            }
         }
     }
 

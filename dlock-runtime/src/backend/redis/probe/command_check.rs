@@ -27,8 +27,8 @@ pub(super) struct CommandCheck {
     pub(super) encoding: &'static dyn LockEncoding,
     /// Whether locks are strings.
     has_strings: bool,
-    /// Whether writes wait for replicas.
-    waits: bool,
+    /// How long writes wait for replicas; `None` if no replica must acknowledge them.
+    waits: Option<Duration>,
     /// Whether the manager uses client tracking.
     tracks: bool,
     /// A name in the namespace that no lock has.
@@ -52,7 +52,7 @@ impl CommandCheck {
             topology,
             encoding,
             has_strings: topology == Deployment::Quorum || settings.layout == Layout::Native,
-            waits: rules.replica_acks > 0,
+            waits: (rules.replica_acks > 0).then(|| replica_acks::ack_limit(rules.response_timeout)),
             tracks: rules.tracking,
             key,
             us,
@@ -76,6 +76,11 @@ impl CommandCheck {
         self.encoding.encode(request, &parameters, questions);
     }
 
+    /// Returns how long the check of acknowledgments may take.
+    pub(super) fn ack_limit(&self) -> Duration {
+        self.waits.unwrap_or_default()
+    }
+
     /// Returns the channel that notifies waiters.
     pub(super) fn channel(&self) -> String {
         let channel = self.encoding.release_channel(&self.namespaces, &self.key);
@@ -83,16 +88,18 @@ impl CommandCheck {
     }
 }
 
-/// Acquires and releases a lock, and returns how many replicas acknowledge that in time. `None` if
-/// no replica must, or if this user lacks a permission.
+/// Acquires and releases a lock, and returns how many replicas acknowledge that in time, or why
+/// that is unknown. `None` if no replica must, or if `of_locks` shows that one of the commands
+/// fails.
 pub(super) async fn acks(
     session: &mut ProbeSession<'_>,
     usage: &CommandCheck,
     of_locks: &[Probe],
-) -> Option<u64> {
+) -> Option<Read<u64>> {
     let may_wait = of_locks.iter().any(|probe| probe.command == "WAIT" && probe.reply.is_ok());
-    let may_lock = of_locks.iter().any(|probe| probe.rule.is_none() && probe.reply.is_ok());
-    if !may_wait || !may_lock {
+    // `WAIT` would count the replicas that have an earlier write if one of these failed.
+    let steps = || of_locks.iter().filter(|probe| probe.rule.is_none() && probe.need == Need::Locks);
+    if !may_wait || steps().next().is_none() || !steps().all(|step| step.reply.is_ok()) {
         return None;
     }
     let (key, token, mut questions) = (Name::from(&*usage.key), usage.us.next(), redis::pipe());
@@ -100,9 +107,17 @@ pub(super) async fn acks(
         usage.encode(&Request::new(Name::clone(&key), token, command), &mut questions);
     }
     questions.add_command(replica_acks::wait_command(session.route));
-    match session.ask_all(&questions).await.pop()?.ok()? {
-        Value::Int(count) => u64::try_from(count).ok(),
-        _ => None,
+    let mut last = Value::Nil;
+    for reply in session.ask_all(&questions).await {
+        match reply {
+            Ok(refusal @ Value::ServerError(_)) => return Some(Err(session.refusal(refusal))),
+            Ok(reply) => last = reply,
+            Err(why) => return Some(Err(why)),
+        }
+    }
+    match last {
+        Value::Int(count) if count >= 0 => Some(Ok(count.unsigned_abs())),
+        other => Some(Err(session.refusal(other))),
     }
 }
 
@@ -127,7 +142,7 @@ pub(super) async fn all(session: &mut ProbeSession<'_>, usage: &CommandCheck) ->
             to.command("CLIENT TRACKING", "+client|tracking", Need::Tracking, &["CLIENT", "TRACKING", "OFF"]);
         }
         to.command("CLIENT SETNAME", "+client|setname", Need::Owner, &["CLIENT", "SETNAME", "dlock-doctor"]);
-        if usage.waits {
+        if usage.waits.is_some() {
             to.command("WAIT", "+wait", Need::Locks, &["WAIT", "0", "1"]);
         }
     });
@@ -421,9 +436,21 @@ mod tests {
     async fn replicas_are_counted_if_they_must_acknowledge() {
         let mut settings = settings();
         settings.rules.replica_acks = 2;
-        for (wait, expected) in [(":1", Some(1)), (":2", Some(2)), ("-NOPERM no", None), ("-ERR no", None)] {
-            let server = ScriptedServer::start(move |command| {
-                if command.starts_with("WAIT") { format!("{wait}\r\n") } else { OK.to_owned() }
+        let limit = replica_acks::ack_limit(settings.rules.response_timeout).as_millis();
+        let counts = format!("WAIT 2 {limit}");
+        for (start, reply, expected) in [
+            ("WAIT", ":1", Some(Ok(1))),
+            ("WAIT", ":2", Some(Ok(2))),
+            ("WAIT 2", "-ERR too late", Some(Err("ERR too late".into()))),
+            ("WAIT 2", "+OK", Some(Err("it gave an unexpected reply".into()))),
+            ("WAIT", "-NOPERM no", None),
+            ("WAIT", "-ERR no", None),
+            ("EVAL", "-ERR no", None),
+        ] {
+            let server = ScriptedServer::start(move |command| match command {
+                // The script with which `EVAL` is tried alone is accepted.
+                _ if command.starts_with(start) && !command.contains(SCRIPT) => format!("{reply}\r\n"),
+                _ => OK.to_owned(),
             });
             let route = ConnectTarget::new(server.spec(), &settings);
             let mut session =
@@ -433,9 +460,8 @@ mod tests {
 
             let counted = acks(&mut session, &usage, &probes).await;
 
-            let limit = replica_acks::ack_limit(settings.rules.response_timeout).as_millis();
-            assert_eq!(counted, expected, "{wait}");
-            assert_eq!(server.was_asked(&format!("WAIT 2 {limit}")), expected.is_some(), "{wait}");
+            assert_eq!(server.was_asked(&counts), expected.is_some(), "{start}: {reply}");
+            assert_eq!(counted, expected, "{start}: {reply}");
         }
     }
 

@@ -28,7 +28,7 @@ pub(super) async fn ask(
         {
             return Err(route.failure(error.into()).reason); // it rejects all other commands too
         }
-        session.timeout = timeout.with_distance(since.elapsed());
+        session.timeout = timeout.with_distance(since.elapsed(), usage.ack_limit());
         let info = session.ask_text(&redis::cmd("INFO")).await.map(Info);
         let settings = settings(&mut session).await;
         let clock = clock(&mut session).await;

@@ -24,10 +24,10 @@ impl ProbeTimeout {
         Self { until: Instant::now() + limit }
     }
 
-    /// Extends the deadline for a server with this round-trip time, by 12 round trips and at most
-    /// by 5 s.
-    pub(super) fn with_distance(self, round_trip: Duration) -> Self {
-        Self { until: self.until + (round_trip * QUESTIONS).min(LIMIT) }
+    /// Extends the deadline for a server with this round-trip time, by 13 round trips and the time
+    /// in which replicas must acknowledge, and at most by 5 s.
+    pub(super) fn with_distance(self, round_trip: Duration, ack_limit: Duration) -> Self {
+        Self { until: self.until + (round_trip * QUESTIONS).saturating_add(ack_limit).min(LIMIT) }
     }
 
     /// Waits for `what` until the deadline, and returns failures as text.
@@ -40,7 +40,7 @@ impl ProbeTimeout {
 }
 
 /// The number of sequential queries, without pings.
-const QUESTIONS: u32 = 12;
+const QUESTIONS: u32 = 13;
 
 /// A connection for queries.
 pub(in crate::backend::redis) struct ProbeSession<'a> {
@@ -144,11 +144,15 @@ mod tests {
     async fn a_distant_server_has_more_time_up_to_a_limit() {
         let timeout = ProbeTimeout::new(LIMIT);
 
-        for (round_trip, more) in
-            [(Duration::ZERO, Duration::ZERO), (SECOND / 10, SECOND * 12 / 10), (SECOND, LIMIT)]
-        {
-            let extended = timeout.with_distance(round_trip);
-            assert_eq!(extended.until - timeout.until, more, "{round_trip:?}");
+        for (round_trip, ack_limit, more) in [
+            (Duration::ZERO, Duration::ZERO, Duration::ZERO),
+            (SECOND / 10, Duration::ZERO, SECOND * 13 / 10),
+            (SECOND / 10, SECOND, SECOND * 23 / 10),
+            (SECOND, Duration::ZERO, LIMIT),
+            (Duration::ZERO, Duration::MAX, LIMIT),
+        ] {
+            let extended = timeout.with_distance(round_trip, ack_limit);
+            assert_eq!(extended.until - timeout.until, more, "{round_trip:?}, {ack_limit:?}");
         }
     }
 
