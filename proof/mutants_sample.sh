@@ -7,7 +7,7 @@
 #   bash proof/mutants_sample.sh --list       prints the sample
 #   bash proof/mutants_sample.sh --report     prints the results so far
 #
-# DLOCK_MUTANTS_SEED selects another sample (default 20261129), and DLOCK_MUTANTS_COUNT a larger one
+# DLOCK_MUTANTS_SEED selects another sample (default 20261130), and DLOCK_MUTANTS_COUNT a larger one
 # (default 60, of which about 40 build). The sample has the mutants with the lowest SHA-256 of seed
 # and name, so it is reproducible. The unit tests of the package run first, then the suites that
 # cover the file. Most mutants are built together (`proof/mutants/switch.py`), the others one by
@@ -17,7 +17,7 @@ set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 PATH="$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
 
-seed=${DLOCK_MUTANTS_SEED:-20261129}
+seed=${DLOCK_MUTANTS_SEED:-20261130}
 count=${DLOCK_MUTANTS_COUNT:-60}
 work=${DLOCK_MUTANTS_OUT:-$PWD/target/mutants}
 results=${DLOCK_MUTANTS_RESULTS:-$PWD/proof/mutants/sample_$seed.tsv}
