@@ -80,7 +80,7 @@ async fn a_lazy_manager_of_an_invalid_url_is_refused() {
 }
 
 #[tokio::test]
-async fn what_can_be_checked_without_a_server_is_at_a_lazy_start() {
+async fn a_lazy_start_checks_all_that_needs_no_server() {
     for (url, part, words) in [
         ("rediss://h?tls_ca=/no/such/file", "tls_ca", "cannot be read"),
         ("rediss://h?tls_cert=/no/such/file&tls_key=/no", "tls_cert", "cannot be read"),

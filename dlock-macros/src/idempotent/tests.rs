@@ -368,7 +368,7 @@ fn a_scope_in_an_invisible_group_is_an_argument() {
 }
 
 #[test]
-fn what_an_attribute_does_not_fit_is_reported() {
+fn an_item_that_the_attribute_does_not_fit_is_reported() {
     let own = |what: &str| {
         format!(
             "the body runs to its end on its own task even if the call is dropped, so it cannot use {what}"

@@ -112,18 +112,21 @@ mod tests {
     use crate::protocol::job::job_record::{ActiveRun, PastRun};
     use crate::token::TokenSource;
 
-    #[test]
-    fn texts_that_another_client_wrote_are_shown_up_to_a_bound() {
-        let text = "x".repeat(2 * LONGEST_FOREIGN_TEXT);
-        let run = ActiveRun {
+    fn active_run(node: &str) -> ActiveRun {
+        ActiveRun {
             owner: TokenSource::of_process(1).next(),
             slot: 5_000,
             is_requested: false,
             started: 5_001,
             lease_end: 8_000,
             is_cancelled: false,
-            node: text.clone(),
-        };
+            node: node.to_owned(),
+        }
+    }
+
+    #[test]
+    fn texts_that_another_client_wrote_are_shown_up_to_a_bound() {
+        let text = "x".repeat(2 * LONGEST_FOREIGN_TEXT);
         let past = PastRun {
             slot: 5_000,
             is_requested: false,
@@ -134,7 +137,8 @@ mod tests {
             error: text.clone(),
         };
         let history = [past].into_iter().collect();
-        let record = JobRecord { run: Some(run), spec: text, history, ..JobRecord::default() };
+        let run = Some(active_run(&text));
+        let record = JobRecord { run, spec: text, history, ..JobRecord::default() };
 
         let JobStatus { running, schedule, .. } = status(&record, 7_000);
         let JobRun { node, error, .. } = runs(&record, 1).remove(0);
@@ -146,16 +150,7 @@ mod tests {
 
     #[test]
     fn a_run_is_running_until_its_lease_ends() {
-        let run = ActiveRun {
-            owner: TokenSource::of_process(1).next(),
-            slot: 5_000,
-            is_requested: false,
-            started: 5_001,
-            lease_end: 8_000,
-            is_cancelled: false,
-            node: "dl2-7".to_owned(),
-        };
-        let record = JobRecord { slot: 5_000, run: Some(run), ..JobRecord::default() };
+        let record = JobRecord { slot: 5_000, run: Some(active_run("dl2-7")), ..JobRecord::default() };
 
         let running = |now| status(&record, now).running;
 
