@@ -120,7 +120,7 @@ fn headline(figures: &Figures) -> String {
         let (half, most) = (percent(50)?, percent(99)?);
         Some(format!(
             "- From a release to the start of a waiting body in another process: {half} ms at p50, {most} ms at \
-             p99. Set `wait` to the time of a body, plus this, times the callers ahead (`{RUN} --only wake-up`).\n"
+             p99. Set `wait` to the time of a body plus this, multiplied by the number of callers ahead (`{RUN} --only wake-up`).\n"
         ))
     };
     let of_hot_key = || {

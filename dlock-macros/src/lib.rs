@@ -1,6 +1,6 @@
-//! The attribute and the derive of dlock.
+//! The attributes and the derive of dlock.
 //!
-//! Depend on `dlock-runtime`, which re-exports both and has their examples. Expansions refer to the
+//! Depend on `dlock-runtime`, which re-exports them and has their examples. Expansions refer to the
 //! runtime only by path.
 //!
 //! # Layout

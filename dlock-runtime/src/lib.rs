@@ -175,7 +175,7 @@ pub mod docs {
     #[cfg_attr(feature = "scheduled", doc = include_str!("docs/scheduled.md"))]
     #[cfg_attr(
         not(feature = "scheduled"),
-        doc = "Scheduled jobs and leaders: documented with the feature `scheduled`."
+        doc = "Scheduled jobs and leaders: documented with the feature `scheduled`. Leaders do not need it: see `LockManager::leader`."
     )]
     pub mod scheduled {}
 
