@@ -22,9 +22,9 @@ pub(crate) enum Script {
     Inspect,
 }
 
-macro_rules! source {
+macro_rules! lua {
     ($($file:literal),+) => {
-        concat!(include_str!("scripts/lib.lua"), $(include_str!(concat!("scripts/", $file))),+)
+        concat!($(include_str!(concat!("scripts/", $file, ".lua"))),+)
     };
 }
 
@@ -33,69 +33,47 @@ pub(crate) type ScriptSources = [&'static str; Script::COUNT];
 
 /// The scripts of the native encoding.
 pub(crate) static NATIVE: ScriptSources = [
-    source!("extend_ttl.lua", "enqueue.lua"),
-    source!("extend_ttl.lua", "renew.lua"),
-    source!("set_ttl.lua"),
+    lua!("lib", "extend_ttl", "enqueue"),
+    lua!("lib", "extend_ttl", "renew"),
+    lua!("lib", "set_ttl"),
     // Almost every release finds an empty queue: it must not pay for defining functions that it
     // does not call.
-    concat!(include_str!("scripts/release_uncontended.lua"), source!("grant_next.lua", "release.lua")),
-    concat!(
-        include_str!("scripts/release_uncontended.lua"),
-        source!("grant_next.lua", "release_without_handoff.lua")
-    ),
-    source!("grant_next.lua", "force_release.lua"),
-    source!("grant_next.lua", "withdraw.lua"),
-    source!("grant_next.lua", "yield.lua"),
-    source!("counter.lua", "fence.lua"),
-    source!("inspect.lua"),
+    lua!("release_uncontended", "lib", "grant_next", "release"),
+    lua!("release_uncontended", "lib", "grant_next", "release_without_handoff"),
+    lua!("lib", "grant_next", "force_release"),
+    lua!("lib", "grant_next", "withdraw"),
+    lua!("lib", "grant_next", "yield"),
+    lua!("lib", "counter", "fence"),
+    lua!("lib", "inspect"),
 ];
-
-macro_rules! plain {
-    ($file:literal) => {
-        concat!(include_str!("scripts/plain/lib.lua"), include_str!(concat!("scripts/plain/", $file)))
-    };
-}
 
 /// The scripts of the plain encoding. Those that only check the holder are the native ones.
 pub(crate) static PLAIN: ScriptSources = [
-    include_str!("scripts/plain/peek.lua"),
-    source!("extend_ttl.lua", "renew.lua"),
-    source!("set_ttl.lua"),
-    include_str!("scripts/plain/release.lua"),
-    include_str!("scripts/plain/withdraw.lua"), // without an announcement
-    plain!("force_release.lua"),
-    include_str!("scripts/plain/withdraw.lua"),
-    plain!("yield.lua"),
-    source!("counter.lua", "fence.lua"),
-    source!("inspect.lua"),
+    lua!("plain/peek"),
+    lua!("lib", "extend_ttl", "renew"),
+    lua!("lib", "set_ttl"),
+    lua!("plain/release"),
+    lua!("plain/withdraw"), // without an announcement
+    lua!("plain/lib", "plain/force_release"),
+    lua!("plain/withdraw"),
+    lua!("plain/lib", "plain/yield"),
+    lua!("lib", "counter", "fence"),
+    lua!("lib", "inspect"),
 ];
-
-macro_rules! redisson {
-    ($file:literal) => {
-        concat!(include_str!("scripts/redisson/lib.lua"), include_str!(concat!("scripts/redisson/", $file)))
-    };
-}
 
 /// The scripts of Redisson's encoding.
 pub(crate) static REDISSON: ScriptSources = [
-    redisson!("acquire.lua"),
-    concat!(
-        include_str!("scripts/redisson/lib.lua"),
-        include_str!("scripts/extend_ttl.lua"),
-        include_str!("scripts/renew.lua")
-    ),
-    redisson!("set_ttl.lua"),
-    redisson!("release.lua"),
-    redisson!("release.lua"), // without a queue, every release is one without hand-off
-    redisson!("force_release.lua"),
-    redisson!("release.lua"), // without a queue, a withdrawal is a release
-    redisson!("yield.lua"),
-    concat!(
-        include_str!("scripts/redisson/lib.lua"),
-        include_str!("scripts/counter.lua"),
-        include_str!("scripts/redisson/fence.lua")
-    ),
-    redisson!("inspect.lua"),
+    lua!("redisson/lib", "redisson/acquire"),
+    lua!("redisson/lib", "extend_ttl", "renew"),
+    lua!("redisson/lib", "redisson/set_ttl"),
+    lua!("redisson/lib", "redisson/release"),
+    // Without a queue, every release is one without hand-off.
+    lua!("redisson/lib", "redisson/release"),
+    lua!("redisson/lib", "redisson/force_release"),
+    lua!("redisson/lib", "redisson/release"), // without a queue, a withdrawal is a release
+    lua!("redisson/lib", "redisson/yield"),
+    lua!("redisson/lib", "counter", "redisson/fence"),
+    lua!("redisson/lib", "redisson/inspect"),
 ];
 
 impl Script {
