@@ -12,38 +12,19 @@ use crate::backend::redis::command_queue::CommandQueue;
 use crate::sync::lock;
 
 /// Requests for several servers.
-#[derive(Debug)]
-pub(super) struct FanOut<To>(Vec<(To, Vec<Request>)>);
+pub(super) type FanOut<To> = Vec<(To, Vec<Request>)>;
 
-impl<To> Default for FanOut<To> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<To: PartialEq> FanOut<To> {
-    /// Adds a request for a server, behind all others for it. `same_node` matches entries for the
-    /// same server on any of its connections.
-    pub(super) fn add(&mut self, server: To, same_node: impl Fn(&To) -> bool, request: Request) {
-        match self.0.iter_mut().rev().find(|(of, _)| same_node(of)) {
-            Some((of, asked)) if *of == server => asked.push(request),
-            _ => self.0.push((server, vec![request])),
-        }
-    }
-}
-
-impl<To> FanOut<To> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl<To> IntoIterator for FanOut<To> {
-    type Item = (To, Vec<Request>);
-    type IntoIter = std::vec::IntoIter<Self::Item>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+/// Adds a request for a server, behind all others for it. `same_node` matches entries for the same
+/// server on any of its connections.
+pub(super) fn add<To: PartialEq>(
+    fan: &mut FanOut<To>,
+    server: To,
+    same_node: impl Fn(&To) -> bool,
+    request: Request,
+) {
+    match fan.iter_mut().rev().find(|(of, _)| same_node(of)) {
+        Some((of, asked)) if *of == server => asked.push(request),
+        _ => fan.push((server, vec![request])),
     }
 }
 
@@ -124,7 +105,7 @@ mod tests {
     fn fan(number: u64) -> FanOut<usize> {
         let mut fan = FanOut::default();
         for server in 0..3 {
-            fan.add(server, |of| *of == server, acquire(&number.to_string()));
+            add(&mut fan, server, |of| *of == server, acquire(&number.to_string()));
         }
         fan
     }
@@ -223,7 +204,7 @@ mod tests {
             ("e", 1, false),
             ("f", 0, false),
         ] {
-            fan.add((server, asking), |(of, _)| *of == server, acquire(key));
+            add(&mut fan, (server, asking), |(of, _)| *of == server, acquire(key));
         }
         assert!(!fan.is_empty());
 

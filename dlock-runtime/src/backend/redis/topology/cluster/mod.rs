@@ -47,7 +47,7 @@ use crate::backend::redis::topology::cluster::redirects::RedirectedRequest;
 use crate::backend::redis::topology::cluster::slot_map::{Slot, SlotMap};
 use crate::backend::redis::topology::cluster::slot_migration::MigrationBarrier;
 use crate::backend::redis::topology::discovery::Discovery;
-use crate::backend::redis::topology::send_queue::{FanOut, SendQueue};
+use crate::backend::redis::topology::send_queue::{self, FanOut, SendQueue};
 use crate::backend::redis::transport::address::Address;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::clock::boot_time;
@@ -151,7 +151,8 @@ impl RoutingDecision {
 
     fn send(&mut self, member: &Arc<Primary>, history: RouteHistory, request: Request) {
         let same_node = |destination: &Destination| Arc::ptr_eq(&destination.member, member);
-        self.fan.add(Destination { member: Arc::clone(member), history }, same_node, request);
+        let to = Destination { member: Arc::clone(member), history };
+        send_queue::add(&mut self.fan, to, same_node, request);
     }
 
     fn refuse(&mut self, request: Request, kind: FailureKind, why: &str) {

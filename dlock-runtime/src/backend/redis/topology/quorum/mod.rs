@@ -143,7 +143,7 @@ impl Quorum {
             cleanup
                 .due_withdrawals()
                 .into_iter()
-                .for_each(|leave| fan.add(server, |of| *of == server, leave));
+                .for_each(|leave| send_queue::add(&mut fan, server, |of| *of == server, leave));
             self.push(fan);
             cleanup.due_in()
         });
@@ -203,7 +203,8 @@ impl Quorum {
     fn ask_all(&self, number: usize, asked: &Request, fan: &mut QuorumFanOut) {
         for server in 0..self.voters.len() {
             let recipient = Some(ReplyRecipient::Operation(number));
-            fan.add(server, |of| *of == server, Request { recipient, ..asked.for_one_of_many() });
+            let asked = Request { recipient, ..asked.for_one_of_many() };
+            send_queue::add(fan, server, |of| *of == server, asked);
         }
     }
 
@@ -259,7 +260,7 @@ impl Quorum {
             FollowUp::Orphan => return self.schedule_cleanup(server, vec![(key, token)]),
             FollowUp::Unverified => return,
         };
-        fan.add(server, |of| *of == server, Request::new(key, token, command));
+        send_queue::add(fan, server, |of| *of == server, Request::new(key, token, command));
     }
 
     /// Queues tokens for cleanup at a server.
