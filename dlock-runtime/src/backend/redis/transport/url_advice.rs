@@ -3,38 +3,65 @@
 use crate::config::deployment::Deployment;
 use crate::config::node_spec::NodeSpec;
 
-/// What errors need to know about the URL of a server, to advise a change that this URL allows.
+/// The facts about the URL of a server that decide which change of it an error can advise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UrlAdvice {
     deployment: Deployment,
     tls: bool,
-    credentials: CredentialsOrigin,
+    credentials: &'static CredentialsAdvice,
 }
 
-/// Where the user and the password of a server are given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CredentialsOrigin {
-    /// Before the host.
-    Url,
-    /// In the options of a URL of a unix socket.
-    SocketOptions,
-    /// In the options for sentinels.
-    SentinelOptions,
-    /// The callback of the builder returns them.
-    Callback,
+/// What to change about the user and the password of a server. It depends on where they are given.
+#[derive(Debug)]
+struct CredentialsAdvice {
+    /// If the server requires credentials.
+    missing: &'static str,
+    /// If the server requires no password.
+    unneeded: &'static str,
+    wrong: &'static str,
 }
+
+/// For credentials before the host.
+static URL: CredentialsAdvice = CredentialsAdvice {
+    missing: "; write `:password@` or `user:password@` before the host",
+    unneeded: "; it needs no password: leave out `:password@` before the host, or write the user as well, as in \
+               `user:password@`",
+    wrong: "; correct `user:password@` or `:password@` before the host, with `#`, `?`, `/`, `%`, and `@` percent-encoded",
+};
+
+/// For credentials in the options of a URL of a unix socket.
+static SOCKET_OPTIONS: CredentialsAdvice = CredentialsAdvice {
+    missing: "; write `?password=..`, or `?user=..&password=..`",
+    unneeded: "; it needs no password: leave out `password`, or write the user as well, as in `user=..&password=..`",
+    wrong: "; correct `password`, or `user` and `password`, with `#`, `?`, `&`, `%`, and `@` percent-encoded",
+};
+
+/// For credentials in the options for sentinels.
+static SENTINEL_OPTIONS: CredentialsAdvice = CredentialsAdvice {
+    missing: "; write `?sentinel_password=..`, or `?sentinel_user=..&sentinel_password=..`",
+    unneeded: "; it needs no password: leave out `sentinel_password`, or write `sentinel_user` as well",
+    wrong: "; correct `sentinel_password`, or `sentinel_user` and `sentinel_password`, with `#`, `?`, `&`, `%`, and `@` \
+            percent-encoded",
+};
+
+/// For credentials that the callback of the builder returns.
+static CALLBACK: CredentialsAdvice = CredentialsAdvice {
+    missing: "; the callback `credentials` must return a password",
+    unneeded: "; it needs no password: leave out the callback `credentials`, or let it return the user as well",
+    wrong: "; correct what the callback `credentials` returns",
+};
 
 impl UrlAdvice {
     /// Describes the URL of `server`, whose credentials a callback returns if `has_callback`.
     pub(super) fn new(server: &NodeSpec, has_callback: bool) -> Self {
         let credentials = if has_callback {
-            CredentialsOrigin::Callback
+            &CALLBACK
         } else if server.socket.is_some() {
-            CredentialsOrigin::SocketOptions
+            &SOCKET_OPTIONS
         } else if server.is_sentinel() {
-            CredentialsOrigin::SentinelOptions
+            &SENTINEL_OPTIONS
         } else {
-            CredentialsOrigin::Url
+            &URL
         };
         Self { deployment: server.deployment, tls: server.tls, credentials }
     }
@@ -61,59 +88,18 @@ impl UrlAdvice {
 
     /// Returns what to change if the server requires credentials.
     pub(super) fn missing_credentials(self) -> &'static str {
-        match self.credentials {
-            CredentialsOrigin::Url => "; write `:password@` or `user:password@` before the host",
-            CredentialsOrigin::SocketOptions => "; write `?password=..`, or `?user=..&password=..`",
-            CredentialsOrigin::SentinelOptions => {
-                "; write `?sentinel_password=..`, or `?sentinel_user=..&sentinel_password=..`"
-            }
-            CredentialsOrigin::Callback => "; the callback `credentials` must return a password",
-        }
+        self.credentials.missing
     }
 
     /// Returns what to change if the server refuses credentials with this text.
     pub(super) fn refused_credentials(self, text: &str) -> &'static str {
         // Redis says so if its default user needs no password.
         if text.contains("without any password configured") || text.contains("no password is set") {
-            self.unneeded_password()
+            self.credentials.unneeded
         } else if text.starts_with("WRONGPASS") {
-            self.wrong_credentials()
+            self.credentials.wrong
         } else {
             ""
-        }
-    }
-
-    fn unneeded_password(self) -> &'static str {
-        match self.credentials {
-            CredentialsOrigin::Url => {
-                "; it needs no password: leave out `:password@` before the host, or write the user as well, as in \
-                 `user:password@`"
-            }
-            CredentialsOrigin::SocketOptions => {
-                "; it needs no password: leave out `password`, or write the user as well, as in `user=..&password=..`"
-            }
-            CredentialsOrigin::SentinelOptions => {
-                "; it needs no password: leave out `sentinel_password`, or write `sentinel_user` as well"
-            }
-            CredentialsOrigin::Callback => {
-                "; it needs no password: leave out the callback `credentials`, or let it return the user as well"
-            }
-        }
-    }
-
-    fn wrong_credentials(self) -> &'static str {
-        match self.credentials {
-            CredentialsOrigin::Url => {
-                "; correct `user:password@` or `:password@` before the host, with `#`, `?`, `/`, `%`, and `@` percent-encoded"
-            }
-            CredentialsOrigin::SocketOptions => {
-                "; correct `password`, or `user` and `password`, with `#`, `?`, `&`, `%`, and `@` percent-encoded"
-            }
-            CredentialsOrigin::SentinelOptions => {
-                "; correct `sentinel_password`, or `sentinel_user` and `sentinel_password`, with `#`, `?`, `&`, `%`, and `@` \
-                 percent-encoded"
-            }
-            CredentialsOrigin::Callback => "; correct what the callback `credentials` returns",
         }
     }
 }
