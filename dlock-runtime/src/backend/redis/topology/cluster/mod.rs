@@ -97,9 +97,8 @@ struct ClusterState {
     parked: Vec<RedirectedRequest>,
     /// Requests that wait behind others, in order.
     deferred: Vec<Request>,
-    /// Slots whose old primary has unanswered requests, with the epoch of their last migration.
-    migrating: HashMap<Slot, u64>,
-    migration_epoch: u64,
+    /// Slots whose old primaries have unanswered requests, with the number of their barriers.
+    migrating: HashMap<Slot, usize>,
     /// Slots with a redirect since the current refresh started. The result of the refresh is older.
     recently_redirected: HashSet<Slot>,
     /// Whether a server has reported that the cluster is down, and has not reported since that it
@@ -112,8 +111,8 @@ struct ClusterState {
 /// The next item to send.
 enum QueuedSend {
     Requests(FanOut<Destination>),
-    /// A barrier behind all requests to a server, and the slots that it has lost.
-    Behind(Arc<Primary>, MigrationBarrier, HashSet<Slot>),
+    /// A barrier behind all requests to a server that has lost slots.
+    Behind(Arc<Primary>, MigrationBarrier),
 }
 
 /// The receiver of a request and the route that the request has taken.
@@ -176,7 +175,6 @@ impl Cluster {
             parked: Vec::new(),
             deferred: Vec::new(),
             migrating: HashMap::new(),
-            migration_epoch: 0,
             recently_redirected: HashSet::new(),
             is_down: false,
             lookup: settings.lazy.then(|| InitialLookup::InProgress(Vec::new())),
@@ -320,8 +318,9 @@ impl Cluster {
                     member.node.take(requests, history);
                 }
             }
-            QueuedSend::Behind(member, settles, slots) => {
-                member.node.drop_behind(settles, |request| slots.contains(&Slot::of(&request.key)));
+            QueuedSend::Behind(member, barrier) => {
+                let slots = Arc::clone(&barrier.slots);
+                member.node.drop_behind(barrier, |request| slots.contains(&Slot::of(&request.key)));
             }
         });
     }

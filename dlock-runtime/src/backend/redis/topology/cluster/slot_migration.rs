@@ -1,8 +1,8 @@
 //! Slots that move to another primary.
 //!
-//! New requests for such a slot wait until every request to the old primary is answered, because
-//! the old primary may redirect some. So requests for one key keep their order. Holds and waiters
-//! in the slot are checked again, because the new primary may lack writes of the old one.
+//! New requests for such a slot wait until every request to its old primaries is answered, because
+//! an old primary may redirect some. So requests for one key keep their order. Holds and waiters in
+//! the slot are checked again, because the new primary may lack writes of the old one.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -35,7 +35,7 @@ impl Cluster {
         source: OwnershipSource,
     ) -> HashSet<Slot> {
         let mut moved = HashSet::new();
-        let mut left: Vec<(Arc<Primary>, u64, HashSet<Slot>)> = Vec::new();
+        let mut left: Vec<(Arc<Primary>, HashSet<Slot>)> = Vec::new();
         for (slot, address) in owners {
             let Some(member) = self.member_at(state, &address) else { continue };
             match source {
@@ -63,21 +63,18 @@ impl Cluster {
                 }
             }
             let Some(old) = old.filter(|old| old.node.may_have_requests()) else { continue };
-            let known = left.iter_mut().find(|(other, ..)| Arc::ptr_eq(other, &old));
-            let number = if let Some((_, number, slots)) = known {
-                slots.insert(slot);
-                *number
-            } else {
-                state.migration_epoch += 1;
-                left.push((old, state.migration_epoch, HashSet::from([slot])));
-                state.migration_epoch
-            };
-            state.migrating.insert(slot, number);
+            match left.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &old)) {
+                Some((_, slots)) => _ = slots.insert(slot),
+                None => left.push((old, HashSet::from([slot]))),
+            }
         }
-        for (old, number, slots) in left {
+        for (old, slots) in left {
+            for slot in &slots {
+                *state.migrating.entry(*slot).or_default() += 1;
+            }
             // Behind all requests that are queued for it.
-            let settles = MigrationBarrier { cluster: Weak::clone(&self.me), number };
-            self.outgoing.push(QueuedSend::Behind(old, settles, slots));
+            let barrier = MigrationBarrier { cluster: Weak::clone(&self.me), slots: Arc::new(slots) };
+            self.outgoing.push(QueuedSend::Behind(old, barrier));
         }
         moved
     }
@@ -107,18 +104,24 @@ impl Cluster {
     }
 }
 
-/// Sends the deferred requests of a migration when it is dropped: the old primary has replied
-/// everything, or its connection is closed.
+/// A barrier behind all requests to the old primary of some slots. It is dropped when that primary
+/// has replied to all of them, or its connection is closed.
+///
+/// A slot that moves again has a barrier behind each of its old primaries. The deferred requests
+/// for its keys are sent when the last one is dropped.
 pub(super) struct MigrationBarrier {
     cluster: Weak<Cluster>,
-    number: u64,
+    pub(super) slots: Arc<HashSet<Slot>>,
 }
 
 impl Drop for MigrationBarrier {
     fn drop(&mut self) {
         if let Some(cluster) = self.cluster.upgrade() {
             cluster.route(|state| {
-                state.migrating.retain(|_, last| *last != self.number);
+                state.migrating.retain(|slot, barriers| {
+                    *barriers -= usize::from(self.slots.contains(slot));
+                    *barriers > 0
+                });
                 std::mem::take(&mut state.deferred)
             });
         }
@@ -210,9 +213,7 @@ mod tests {
                     }
                 });
             }
-            let mut moves = 0;
-            while lock(&cluster.state).migration_epoch < 200 && moves < 100_000 {
-                moves += 1;
+            for moves in 1..=200 {
                 assign(&cluster, slot, &primaries.addresses[moves % 2], OwnershipSource::Redirect);
                 std::thread::yield_now();
             }
@@ -303,6 +304,30 @@ mod tests {
 
         let migrating: Vec<_> = lock(&cluster.state).migrating.keys().copied().collect();
         assert_eq!(migrating, [busy]);
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_moves_again_waits_for_each_old_primary() {
+        let mut primaries = Primaries::start(3).await;
+        let (cluster, slot) = (Arc::clone(&primaries.cluster), Slot::of("{7}"));
+        let [first, second, third] = [0, 1, 2].map(|number: usize| primaries.addresses[number].clone());
+        assign(&cluster, slot, &first, OwnershipSource::Map);
+        primaries.servers[0].hold();
+        cluster.take(vec![acquire("{7}old")]);
+        assert_eq!(primaries.asked().await, "{7}old");
+        assign(&cluster, slot, &second, OwnershipSource::Redirect);
+        cluster.take(vec![acquire("{7}new")]);
+
+        assign(&cluster, slot, &third, OwnershipSource::Redirect); // nothing is in flight at the second
+        let redirected = vec![(acquire("{7}old"), Redirect::Moved(slot, third))];
+        cluster.follow(&first, redirected, RouteHistory::default());
+
+        assert_eq!(primaries.asked().await, "{7}old", "it is older");
+        assert_eq!(lock(&cluster.state).deferred.len(), 1);
+        primaries.running.abort_all();
+        while primaries.running.join_next().await.is_some() {}
+        let state = lock(&cluster.state);
+        assert!(state.migrating.is_empty() && state.deferred.is_empty());
     }
 
     #[tokio::test]
