@@ -15,13 +15,11 @@
 //! | `slot_map` | the slot of a key, and the primary of a slot |
 //! | `cluster_view` | parses what servers report about the slots |
 //! | `refresh` | queries the servers |
-//! | `initial_lookup` | finds the primaries after a lazy start |
 //! | `primary` | one primary and its replies |
 //! | `redirects` | requests that a server redirects |
 //! | `slot_migration` | slots that move to another primary |
 
 mod cluster_view;
-mod initial_lookup;
 mod primary;
 pub(crate) mod probe;
 pub(crate) mod redirects;
@@ -41,7 +39,6 @@ use crate::backend::redis::node::Node;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{EngineSink, ReplySink as _};
 use crate::backend::redis::topology::LoadHint;
-use crate::backend::redis::topology::cluster::initial_lookup::InitialLookup;
 use crate::backend::redis::topology::cluster::primary::{Primary, PrimaryReplySink, WaitingForConnection};
 use crate::backend::redis::topology::cluster::redirects::RedirectedRequest;
 use crate::backend::redis::topology::cluster::slot_map::{Slot, SlotMap};
@@ -95,7 +92,7 @@ struct ClusterState {
     replicas: Vec<Address>,
     /// Redirected requests that cannot be sent yet, in order.
     parked: Vec<RedirectedRequest>,
-    /// Requests that wait behind others, in order.
+    /// Requests that wait behind others, or for the first lookup, in order.
     deferred: Vec<Request>,
     /// Slots whose old primaries have unanswered requests, with the number of their barriers.
     migrating: HashMap<Slot, usize>,
@@ -104,8 +101,20 @@ struct ClusterState {
     /// Whether a server has reported that the cluster is down, and has not reported since that it
     /// is up.
     is_down: bool,
-    /// The lookup of the primaries, until it has succeeded, if the manager started without them.
-    lookup: Option<InitialLookup>,
+    lookup: InitialLookup,
+}
+
+/// The first lookup of the primaries, if the manager has started without it.
+///
+/// Requests wait for the first attempt, and are refused at once after it has failed, as for the
+/// connection to one server. That attempt is shorter than a response timeout, so a call with a
+/// single try gets its reason.
+enum InitialLookup {
+    /// The first attempt has not ended. All requests are deferred.
+    InProgress,
+    /// The last attempt has failed. Each later attempt follows a backoff, without end.
+    Failed(Failure),
+    Found,
 }
 
 /// The next item to send.
@@ -154,6 +163,10 @@ impl RoutingDecision {
         send_queue::add(&mut self.fan, to, same_node, request);
     }
 
+    fn refuse_all(&mut self, requests: Vec<Request>, failure: &Failure) {
+        self.refused.extend(requests.into_iter().map(|request| (request, failure.clone())));
+    }
+
     fn refuse(&mut self, request: Request, kind: FailureKind, why: &str) {
         self.refused.push((request, Failure::new(kind, why)));
     }
@@ -177,7 +190,7 @@ impl Cluster {
             migrating: HashMap::new(),
             recently_redirected: HashSet::new(),
             is_down: false,
-            lookup: settings.lazy.then(|| InitialLookup::InProgress(Vec::new())),
+            lookup: if settings.lazy { InitialLookup::InProgress } else { InitialLookup::Found },
         };
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -206,9 +219,10 @@ impl Cluster {
     fn route(&self, out: impl FnOnce(&mut ClusterState) -> Vec<Request>) {
         self.decide(|state, decided| {
             let requests = out(state);
-            if let Some(lookup) = &mut state.lookup {
-                decided.refused.extend(lookup.take(requests));
-                return;
+            match &state.lookup {
+                InitialLookup::InProgress => return state.deferred.extend(requests),
+                InitialLookup::Failed(failure) => return decided.refuse_all(requests, failure),
+                InitialLookup::Found => {}
             }
             let mut behind = state.parked_keys();
             behind.extend(state.deferred.iter().map(|request| Name::clone(&request.key)));
@@ -365,7 +379,7 @@ impl Cluster {
             if first.send(started).is_err() || failed {
                 return;
             }
-        } else if lock(&self.state).lookup.is_some() {
+        } else if !matches!(lock(&self.state).lookup, InitialLookup::Found) {
             self.look_up().await;
         } else {
             let mut state = lock(&self.state);

@@ -13,11 +13,10 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use crate::backend::redis::topology::cluster::cluster_view::{self, ClusterView};
-use crate::backend::redis::topology::cluster::initial_lookup::InitialLookup;
 use crate::backend::redis::topology::cluster::primary::Primary;
 use crate::backend::redis::topology::cluster::slot_map::Slot;
 use crate::backend::redis::topology::cluster::slot_migration::OwnershipSource;
-use crate::backend::redis::topology::cluster::{Cluster, first_to_report};
+use crate::backend::redis::topology::cluster::{Cluster, InitialLookup, first_to_report};
 use crate::backend::redis::transport::backoff::Backoff;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::protocol::command::{Failure, FailureKind};
@@ -58,21 +57,25 @@ impl Cluster {
                 Ok(Err(failure)) => failure,
                 Err(_) => self.not_found_in_time(),
             };
+            // Whatever the reason, a later attempt may succeed.
+            let failure = Failure { kind: FailureKind::Passing, ..failure };
             self.decide(|state, decided| {
-                if let Some(lookup) = &mut state.lookup {
-                    decided.refused.extend(lookup.fail(failure));
-                }
+                decided.refuse_all(std::mem::take(&mut state.deferred), &failure);
+                state.lookup = InitialLookup::Failed(failure);
             });
             backoff.pause(Duration::ZERO).await;
         }
-        self.route(|state| state.lookup.take().map(InitialLookup::finish).unwrap_or_default());
+        self.route(|state| {
+            state.lookup = InitialLookup::Found;
+            std::mem::take(&mut state.deferred)
+        });
         self.recheck(false, |_| true); // retry requests that were refused meanwhile
     }
 
     /// Returns the limit of a lookup: requests wait for the first one only.
     fn longest_lookup(&self) -> Duration {
         let response_timeout = self.settings.rules.response_timeout;
-        if lock(&self.state).lookup.as_ref().is_some_and(InitialLookup::is_in_progress) {
+        if matches!(lock(&self.state).lookup, InitialLookup::InProgress) {
             return response_timeout.saturating_sub(response_timeout / 16);
         }
         self.settings.connect_timeout.saturating_add(response_timeout)
@@ -222,10 +225,20 @@ mod tests {
     use crate::backend::redis::topology::cluster::tests::{
         assign, at, cluster, cluster_with, connected_member, lost_member, member, recorded, until,
     };
+    use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::config::Settings;
+    use crate::protocol::command::Reply;
 
     fn was_asked(server: &ScriptedServer) -> bool {
         server.was_asked("CLUSTER SLOTS")
+    }
+
+    /// Starts a server that is not part of a cluster.
+    fn standalone() -> ScriptedServer {
+        ScriptedServer::start(|command| match command {
+            "CLUSTER SLOTS" => "-ERR This instance has cluster support disabled\r\n".to_owned(),
+            _ => OK.to_owned(),
+        })
     }
 
     #[tokio::test]
@@ -236,10 +249,10 @@ mod tests {
         assert_eq!(cluster.longest_lookup(), Duration::from_millis(1_500));
 
         let failure = Failure::new(FailureKind::Passing, "away");
-        lock(&cluster.state).lookup.as_mut().map(|lookup| lookup.fail(failure));
+        lock(&cluster.state).lookup = InitialLookup::Failed(failure);
         assert_eq!(cluster.longest_lookup(), Duration::from_millis(3_600));
 
-        lock(&cluster.state).lookup = None;
+        lock(&cluster.state).lookup = InitialLookup::Found;
         assert_eq!(cluster.longest_lookup(), Duration::from_millis(3_600));
     }
 
@@ -317,11 +330,7 @@ mod tests {
 
         let failure = cluster(&[&part]).find().await.expect_err("slots are missing");
         assert!(failure.reason.contains("no primary serves 16378"), "{}", failure.reason);
-        let standalone = ScriptedServer::start(|command| match command {
-            "CLUSTER SLOTS" => "-ERR This instance has cluster support disabled\r\n".to_owned(),
-            _ => OK.to_owned(),
-        });
-        let failure = cluster(&[&standalone, &part]).find().await.expect_err("none is complete");
+        let failure = cluster(&[&standalone(), &part]).find().await.expect_err("none is complete");
         assert_eq!(failure.kind, FailureKind::Lasting, "{}", failure.reason);
     }
 
@@ -344,9 +353,48 @@ mod tests {
 
         let refused = events.refused();
         assert!(refused.len() == 1 && refused[0].1.contains("no primary serves"), "{refused:?}");
-        assert!(lock(&cluster.state).lookup.is_none());
+        assert!(matches!(lock(&cluster.state).lookup, InitialLookup::Found));
         let latest = events.take().pop();
         assert_eq!(latest.as_deref(), Some(r#"reconnect moved=false ["{7}"]"#));
+    }
+
+    #[tokio::test]
+    async fn requests_wait_for_the_first_attempt_to_look_up() {
+        let seed = standalone();
+        let cluster = cluster_with(&Settings { lazy: true, ..patient() }, &[&seed]);
+        let events = recorded(&cluster, &[]);
+        let refused = |events: &RecordedEvents| -> Vec<_> {
+            let replies = std::mem::take(&mut *lock(&events.replies)).into_iter();
+            let passing = |reply: &Reply| matches!(reply, Reply::Refused(failure) if failure.kind == FailureKind::Passing);
+            replies.map(|(key, reply)| (key.to_string(), passing(&reply))).collect()
+        };
+        cluster.take(vec![acquire("a"), acquire("b")]);
+        assert!(refused(&events).is_empty());
+
+        let looking_up = Arc::clone(&cluster);
+        let looking_up = tokio::spawn(async move { looking_up.look_up().await });
+        until(|| lock(&events.replies).len() == 2).await;
+        assert_eq!(refused(&events), [("a".to_owned(), true), ("b".to_owned(), true)]);
+        cluster.take(vec![acquire("c")]);
+
+        assert_eq!(refused(&events), [("c".to_owned(), true)], "it does not wait");
+        looking_up.abort();
+    }
+
+    #[tokio::test]
+    async fn requests_that_wait_for_the_lookup_keep_their_order() {
+        let primary = at("10.0.0.1", 1);
+        let seed = ScriptedServer::start(reports("ok", &[(0, 16_383, &[&primary])]));
+        let cluster = cluster_with(&Settings { lazy: true, ..patient() }, &[&seed]);
+        for key in ["{7}a", "{8}b", "{7}a", "c"] {
+            cluster.take(vec![acquire(key)]);
+        }
+
+        cluster.look_up().await;
+
+        let waiting = member(&cluster, &primary).finish_connecting();
+        let keys: Vec<_> = waiting.iter().map(|waiting| &*waiting.request.key).collect();
+        assert_eq!(keys, ["{7}a", "{8}b", "{7}a", "c"]);
     }
 
     #[tokio::test]
