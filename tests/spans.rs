@@ -15,7 +15,7 @@ use dlock_runtime::{Error, LockManager, distributed_lock};
 use dlock_tests::filter::{FilterProxy, Lack};
 use dlock_tests::resp::Reply;
 use dlock_tests::world::name;
-use dlock_tests::{Answer, HostileServer, Moment, Proxy, RedisServer, within};
+use dlock_tests::{Answer, HostileServer, Moment, Proxy, RedisServer, until, within};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tracing::field::{Field, Visit};
@@ -691,6 +691,75 @@ async fn a_schedule_in_a_forged_record_is_logged_up_to_a_bound() {
     let events = logged_under("dlock.schedule_mismatched", "job:long");
     let longest = events.iter().flat_map(|fields| fields.values()).map(String::len).max();
     assert!(longest.is_some_and(|longest| longest < 1_000), "{longest:?}");
+}
+
+/// Another client writes what no script writes while the body runs.
+#[tokio::test]
+async fn the_end_of_a_run_that_the_server_refuses_is_logged() {
+    drop(logged());
+    let server = RedisServer::start();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let schedule = Schedule::every(Duration::from_secs(3_600)).expect("a valid period");
+    let forged = async |_| {
+        let Reply::List(keys) = server.call(&["KEYS", "*##job"]) else { panic!("a list of keys") };
+        server.call(&["HSET", keys[0].text().expect("the name of a key"), "cr", "abc"]);
+        Ok::<_, Error>(())
+    };
+
+    manager.job("forged").run(&schedule, forged).await.expect("the body has succeeded");
+
+    let is_logged = async || !logged_under("dlock.job_end_ignored", "job:forged").is_empty();
+    until("the event", is_logged).await;
+    let (level, reason) = only_event("dlock.job_end_ignored", "job:forged", "lock.reason");
+    assert!(level == "ERROR" && reason.contains("WRONGTYPE"), "{level}: {reason}");
+}
+
+/// An operator resets the job, and the call is dropped while its body runs.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_dropped_run_that_was_replaced_is_logged() {
+    let manager = in_memory().await;
+    let job = manager.job("dropped");
+    let schedule = Schedule::every(Duration::from_secs(3_600)).expect("a valid period");
+    let body = async |_| {
+        job.reset().await?;
+        std::future::pending::<Result<(), Error>>().await
+    };
+
+    let dropped = tokio::time::timeout(Duration::from_secs(1), job.run(&schedule, body)).await;
+
+    assert!(dropped.is_err(), "{dropped:?}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        only_event("dlock.job_end_ignored", "job:dropped", "lock.reason"),
+        ("ERROR".to_owned(), "another run or an operator has replaced it".to_owned())
+    );
+}
+
+/// Another client replaces the record while a step runs.
+#[tokio::test]
+async fn the_result_of_a_step_that_the_server_refuses_is_logged() {
+    drop(logged());
+    let server = RedisServer::start();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let body = async |record: IdempotentRecord| {
+        let forged = async || {
+            let Reply::List(keys) = server.call(&["KEYS", "*##idem"]) else { panic!("a list of keys") };
+            let record = keys[0].text().expect("the name of a key");
+            server.call(&["DEL", record]);
+            server.call(&["RPUSH", record, "x"]);
+            Ok::<_, Error>(())
+        };
+        record.step("pay", forged).await?;
+        let is_logged = async || !logged_under("dlock.result_lost", "charge:forged").is_empty();
+        until("the event", is_logged).await;
+        let step = only_event("dlock.result_lost", "charge:forged", "lock.step");
+        assert_eq!(step, ("ERROR".to_owned(), "pay".to_owned()));
+        let (_, reason) = only_event("dlock.result_lost", "charge:forged", "lock.reason");
+        assert!(reason.contains("WRONGTYPE"), "{reason}");
+        Ok::<_, Error>(())
+    };
+
+    manager.idempotent("charge:forged").run_attached(body).await.expect("the body has succeeded");
 }
 
 /// The server's clock stepped back after a tick. The next tick of each process is less than a

@@ -367,10 +367,12 @@ pub(crate) fn job_missed(key: &LockKey, missed: u64) {
     event!(warn, "dlock.job_missed", { lock.key = shown(key), missed });
 }
 
-/// Records that another run had replaced a run before its end was recorded.
+/// Records that the end of a run was not recorded.
 #[cfg(feature = "scheduled")]
-pub(crate) fn job_end_ignored(key: &LockKey) {
-    event!(error, "dlock.job_end_ignored", { lock.key = shown(key) });
+pub(crate) fn job_end_ignored(key: &LockKey, reason: &str) {
+    from_the_actor(|| {
+        event!(error, "dlock.job_end_ignored", { lock.key = shown(key), lock.reason = reason });
+    });
 }
 
 /// Records that the last tick of a job is ahead of the server's clock.
@@ -432,11 +434,11 @@ pub(crate) fn idempotent_end_pending(key: &LockKey, pending: usize, reason: &str
     event!(warn, "dlock.result_pending", { lock.key = shown(key), lock.pending = pending, lock.reason = reason });
 }
 
-/// Records that the end of a call was not stored.
+/// Records that the end of a call, or the result of a step, was not stored.
 #[cfg(feature = "idempotent")]
-pub(crate) fn idempotent_result_lost(key: &LockKey, reason: &str) {
+pub(crate) fn idempotent_result_lost(key: &LockKey, step: Option<&str>, reason: &str) {
     from_the_actor(|| {
-        event!(error, "dlock.result_lost", { lock.key = shown(key), lock.reason = reason });
+        event!(error, "dlock.result_lost", { lock.key = shown(key), lock.step = step, lock.reason = reason });
     });
 }
 
@@ -754,7 +756,7 @@ mod tests {
             job_finished(&key, 9, "failed", "no disk");
             job_skipped(&key, "it runs elsewhere");
             job_missed(&key, 4);
-            job_end_ignored(&key);
+            job_end_ignored(&key, "no reply");
             job_slot_ahead(&key, SECOND);
             schedule_mismatched(&key, "1m", "2m");
         });
@@ -767,7 +769,7 @@ mod tests {
                 r#"WARN dlock.job_finished lock.key=order:7 job.slot=9 job.outcome="failed" job.error="no disk""#,
                 r#"DEBUG dlock.job_skipped lock.key=order:7 lock.reason="it runs elsewhere""#,
                 "WARN dlock.job_missed lock.key=order:7 missed=4",
-                "ERROR dlock.job_end_ignored lock.key=order:7",
+                r#"ERROR dlock.job_end_ignored lock.key=order:7 lock.reason="no reply""#,
                 "ERROR dlock.job_slot_ahead lock.key=order:7 ahead_ms=1000",
                 r#"WARN dlock.schedule_mismatched lock.key=order:7 own="1m" other="2m""#,
             ]
@@ -783,7 +785,8 @@ mod tests {
             idempotent_result_not_stored(&key, None);
             idempotent_result_not_stored(&key, Some("pay"));
             idempotent_end_pending(&key, 2, "no reply");
-            idempotent_result_lost(&key, "the record has expired");
+            idempotent_result_lost(&key, None, "the record has expired");
+            idempotent_result_lost(&key, Some("pay"), "no reply");
             let span = idempotent_span("charge", Some(&key));
             span.in_scope(|| {
                 idempotent_begun(Ok(false));
@@ -800,6 +803,7 @@ mod tests {
                 r#"ERROR dlock.result_not_stored lock.key=order:7 lock.step="pay""#,
                 r#"WARN dlock.result_pending lock.key=order:7 lock.pending=2 lock.reason="no reply""#,
                 r#"ERROR dlock.result_lost lock.key=order:7 lock.reason="the record has expired""#,
+                r#"ERROR dlock.result_lost lock.key=order:7 lock.step="pay" lock.reason="no reply""#,
                 r#"new dlock.idempotent lock.name="charge" lock.key=order:7"#,
                 "enter",
                 "exit",

@@ -240,7 +240,14 @@ impl Attempt {
             }
             Ok(_) => Err(self.lease.lose(LossCause::NotOwner)),
             Err(_) => {
-                self.send_in_background(event);
+                let (key, name) = (self.key().clone(), name.to_owned());
+                self.send_in_order(vec![event], move |reply| {
+                    // Another owner is found by the next renewal.
+                    if let Err(failure) = reply {
+                        let reason = format!("not confirmed: {}", failure.reason);
+                        telemetry::idempotent_result_lost(&key, Some(&name), &reason);
+                    }
+                });
                 Ok(())
             }
         }

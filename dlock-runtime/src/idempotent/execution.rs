@@ -196,10 +196,10 @@ fn report_end(key: &LockKey, event: &IdempotencyEvent, reply: Result<&Idempotenc
     match (event, reply) {
         (_, Ok(IdempotencyReply::Done)) | (IdempotencyEvent::Forget { .. }, Ok(_)) => {}
         (_, Ok(IdempotencyReply::NotOwner)) => {
-            telemetry::idempotent_result_lost(key, "another attempt or an operator owns the record");
+            telemetry::idempotent_result_lost(key, None, "another attempt or an operator owns the record");
         }
-        (_, Ok(_)) => telemetry::idempotent_result_lost(key, "the record has expired"),
-        (_, Err(reason)) => telemetry::idempotent_result_lost(key, &format!("not confirmed: {reason}")),
+        (_, Ok(_)) => telemetry::idempotent_result_lost(key, None, "the record has expired"),
+        (_, Err(reason)) => telemetry::idempotent_result_lost(key, None, &format!("not confirmed: {reason}")),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::error::{Error, LossCause, Result};
 use crate::guard::FencingToken;
 use crate::key::{LockKey, Name};
 use crate::printable::prefix;
+use crate::protocol::command::{Failure, ScriptReply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::job::begin::{BeginKind, BeginReply, BeginRequest, RunGrant, SkipReason};
 use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
@@ -350,11 +351,7 @@ impl JobExecution {
         let reply = self.lease.engine.call(&self.lease.record, &operation).await;
         self.end = RunEnd::Reported;
         match reply {
-            Ok(reply) => {
-                if decode(&reply).is_none_or(|reply| reply.answer != JobAnswer::Owner(OwnerReply::Owner)) {
-                    telemetry::job_end_ignored(&self.lease.key);
-                }
-            }
+            Ok(reply) => report_end(&self.lease.key, Ok(reply)),
             Err(_) => self.send_in_background(operation),
         }
     }
@@ -367,7 +364,8 @@ impl JobExecution {
 
     fn send_in_background(&self, operation: Arc<dyn StoreOperation>) {
         let (record, limit) = (Name::clone(&self.lease.record), Duration::from_millis(self.ttl));
-        self.lease.engine.call_in_background(record, operation, limit, |_| {});
+        let key = self.lease.key.clone();
+        self.lease.engine.call_in_background(record, operation, limit, move |reply| report_end(&key, reply));
     }
 }
 
@@ -390,6 +388,18 @@ impl Drop for JobExecution {
         telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(RunResult::Failed), problem);
         let operation = self.end_operation(RunResult::Failed, problem);
         self.send_in_background(operation);
+    }
+}
+
+/// Reports an end that was not recorded.
+fn report_end(key: &LockKey, reply: Result<ScriptReply, Failure>) {
+    match reply.map(|reply| decode(&reply).map(|reply| reply.answer)) {
+        Ok(Some(JobAnswer::Owner(OwnerReply::Owner))) => {}
+        Ok(Some(JobAnswer::Owner(_))) => {
+            telemetry::job_end_ignored(key, "another run or an operator has replaced it");
+        }
+        Ok(_) => telemetry::job_end_ignored(key, "its record is invalid"),
+        Err(failure) => telemetry::job_end_ignored(key, &format!("not confirmed: {}", failure.reason)),
     }
 }
 
