@@ -60,7 +60,9 @@ pub(crate) fn out_of_service(value: &Value) -> Option<&ServerError> {
 
 /// Returns what to do about an error, if the server's text does not say it. Empty if the cause is
 /// unknown.
-pub(super) fn hint(error: &ServerError, advice: UrlAdvice) -> String {
+///
+/// `shown`: the text without secrets. What the server takes for a command may be a password.
+pub(super) fn hint(error: &ServerError, shown: &str, advice: UrlAdvice) -> String {
     if matches!(error.code(), "MOVED" | "ASK") {
         if advice.deployment() == Deployment::Cluster {
             return String::new(); // the manager follows redirects
@@ -70,7 +72,7 @@ pub(super) fn hint(error: &ServerError, advice: UrlAdvice) -> String {
         format!("; it is a replica: {}", advice.replica_of(advice.deployment()))
     } else if has_code(error, "NOAUTH") {
         advice.missing_credentials().to_owned()
-    } else if let Some(command) = unknown_command(error) {
+    } else if let Some(command) = command_unknown_in(shown) {
         match &*command {
             "WAIT" => "; this service has no `WAIT`: leave out `replica_acks`".to_owned(),
             "ROLE" => format!(
@@ -93,7 +95,10 @@ pub(super) fn hint(error: &ServerError, advice: UrlAdvice) -> String {
 
 /// Returns the name, in capitals, of the command that the server does not know, if it names one.
 fn unknown_command(error: &ServerError) -> Option<String> {
-    let text = format!("{} {}", error.code(), error.details().unwrap_or_default());
+    command_unknown_in(&format!("{} {}", error.code(), error.details().unwrap_or_default()))
+}
+
+fn command_unknown_in(text: &str) -> Option<String> {
     let (_, rest) =
         ["nknown command ", "nsupported command "].iter().find_map(|words| text.split_once(words))?;
     let quote = rest.chars().next().filter(|first| matches!(first, '\'' | '`' | '"'))?;
@@ -247,7 +252,7 @@ mod tests {
             "LOADING Redis is loading the dataset in memory",
             "ERR syntax error",
         ] {
-            assert_eq!(hint(&server_error(line), advice(Deployment::One, false)), "", "{line}");
+            assert_eq!(hint(&server_error(line), line, advice(Deployment::One, false)), "", "{line}");
         }
     }
 
@@ -271,7 +276,7 @@ mod tests {
             (MOVED, Cluster, false, ""),
             ("NOAUTH Authentication required.", One, false, "; write `:password@` or `user:password@`"),
         ] {
-            let hint = hint(&server_error(line), advice(deployment, tls));
+            let hint = hint(&server_error(line), line, advice(deployment, tls));
 
             let schemes = usize::from(expected.contains("://"));
             assert!(hint.contains(expected) && hint.matches("://").count() == schemes, "{line}: {hint}");

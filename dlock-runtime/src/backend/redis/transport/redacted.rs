@@ -76,7 +76,9 @@ impl Redacted {
 
     /// Returns the text of an error reply, and what to do about it.
     pub(crate) fn advised_text(&self, error: &ServerError) -> String {
-        format!("{}{}", self.error_text(error), hint(error, self.advice))
+        let text = self.error_text(error);
+        let hint = hint(error, &text, self.advice);
+        text + &hint
     }
 
     /// Returns the text of an error reply.
@@ -162,6 +164,18 @@ mod tests {
                 failure.reason
             );
         }
+    }
+
+    /// A server that mistakes the password for a command.
+    #[test]
+    fn a_hint_contains_no_secret() {
+        let server = Redacted::new("h:1");
+        server.hide("sesamesecret");
+
+        let error = resp::server_error("ERR unknown command 'sesamesecret'");
+        let text = server.failure(&error).reason.to_ascii_lowercase();
+
+        assert!(text.contains("lacks a command") && !text.contains("sesame"), "{text}");
     }
 
     #[test]
