@@ -115,7 +115,7 @@ pub enum Error {
     /// A lock is still held. The body of a job, whose counter is a part of its record, does not
     /// run. An operator must repair the counter; see
     /// [`docs::safety`](crate::docs::safety#fencing-tokens).
-    #[error("lock `{key}` has no further fencing token: {}", Escaped(problem))]
+    #[error("no further fencing token for `{key}`: {}", Escaped(problem))]
     #[non_exhaustive]
     FencingCounter {
         /// The lock or the job whose fencing token was requested.
@@ -802,7 +802,7 @@ mod tests {
             (FailureKind::InvalidKey, "InvalidKey: invalid lock key `order:7`: no", "Unavailable"),
             (
                 FailureKind::FencingCounter,
-                "FencingCounter: lock `order:7` has no further fencing token: no",
+                "FencingCounter: no further fencing token for `order:7`: no",
                 "Unavailable",
             ),
         ] {

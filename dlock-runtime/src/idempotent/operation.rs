@@ -276,7 +276,11 @@ fn decode_started(attempt: &ScriptReply, steps: &[ScriptReply]) -> Option<Idempo
     Some(IdempotencyReply::Started { attempt: number(attempt)?, steps: steps? })
 }
 
-/// Reads the reply to a renewal. Returns `None` if no script gives it.
+/// Reads the reply to a renewal.
+///
+/// # Errors
+///
+/// The failure if no script gives the reply.
 pub(super) fn lease_reply(reply: &ScriptReply) -> Result<LeaseReply, Failure> {
     Ok(match decode(reply).map_err(|_| unusable_reply())? {
         IdempotencyReply::Done => LeaseReply::Renewed,
