@@ -11,7 +11,6 @@ mod outage;
 mod outbox;
 mod processes;
 mod replies;
-mod rules;
 mod semantics;
 
 use std::sync::Arc;

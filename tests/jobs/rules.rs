@@ -1,11 +1,9 @@
-//! The rules of a record, over memory and over Redis: the script and the rule in memory agree.
+//! The rules of a record, over memory and over Redis.
 
 use std::time::{Duration, SystemTime};
 
-use dlock_runtime::__private::JobEvents;
 use dlock_runtime::scheduled::{FailedRun, Overlap, RunOutcome, Schedule, Tick};
 use dlock_runtime::{Error, LockManager, LossCause};
-use dlock_tests::dice::Dice;
 use dlock_tests::resp::Reply;
 use dlock_tests::{Proxy, RedisServer, until};
 use tokio::sync::Notify;
@@ -21,32 +19,6 @@ async fn on_each_store(test: impl AsyncFn(LockManager, LockManager)) {
     let server = redis();
     let connect = async || LockManager::connect(&server.url()).await.expect("the server takes managers");
     test(connect().await, connect().await).await;
-}
-
-/// Enough that each request meets each state of a record.
-const RECORDS: u64 = 100;
-const REQUESTS: u64 = 60;
-
-/// Random requests about records get equal replies in memory and over Redis.
-#[tokio::test]
-async fn the_script_follows_the_rules() {
-    let server = redis();
-    let (memory, over_redis) =
-        (in_memory().await, LockManager::connect(&server.url()).await.expect("the server takes managers"));
-    let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_millis();
-    let began = u64::try_from(began).expect("a time of this era");
-    for record in 0..RECORDS {
-        let key = format!("dlock:job:r{record}##job");
-        let (rule, script) = (JobEvents::new(&memory, &key, began), JobEvents::new(&over_redis, &key, began));
-        let mut history = Vec::new();
-        for number in 0..REQUESTS {
-            let choice = Dice::new(record << 32 | number).roll();
-            history.push(rule.apply(choice).await);
-            let replied = script.apply(choice).await;
-            assert_eq!(Some(&replied), history.last(), "record {record}: {history:#?}");
-        }
-    }
-    assert_eq!(server.keys_without_expiry(), 0);
 }
 
 /// A slot that started early keeps its start through a reset, although it is ahead.

@@ -32,8 +32,6 @@ mod operation;
 mod options;
 mod outcome;
 pub(crate) mod pending_results;
-#[cfg(feature = "testing")]
-pub(crate) mod record_events;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 //! The behavior of idempotent calls in memory, under paused time.
 
+mod rules;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

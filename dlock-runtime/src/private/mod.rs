@@ -19,12 +19,8 @@ pub use return_types::{
 };
 
 pub use crate::body::Body;
-#[cfg(all(feature = "idempotent", feature = "testing"))]
-pub use crate::idempotent::record_events::RecordEvents;
 use crate::key::{AsLockKey, IntoLockKey, InvalidKey, LockKey};
 pub use crate::options::{MinHoldOn, OnLost, Options, ReleaseMode};
-#[cfg(all(feature = "scheduled", feature = "testing"))]
-pub use crate::scheduled::job_events::JobEvents;
 
 /// A whole key that is the same in every call. Text in it that looks like a placeholder is an
 /// error.

@@ -16,7 +16,6 @@
 //! job_history     what operators see of a record
 //! operation       the requests about a record: a script for Redis, a pure rule for memory
 //!   record_fields a record as the fields of a hash
-//!   job_events    single requests about a record, for the test that compares script and rule
 //! ```
 //!
 //! The rules of a record are in `protocol::job`, and the lease of a run is in
@@ -26,8 +25,6 @@ mod catch_up;
 pub(crate) mod function;
 mod job;
 mod job_call;
-#[cfg(feature = "testing")]
-pub(crate) mod job_events;
 mod job_history;
 mod job_runner;
 mod job_store;
@@ -38,6 +35,8 @@ mod run_lease;
 pub(crate) mod run_output;
 mod schedule;
 pub(crate) mod server_clock;
+#[cfg(test)]
+mod tests;
 mod tick;
 
 pub use crate::protocol::job::begin::{CrashedRun, Overlap};

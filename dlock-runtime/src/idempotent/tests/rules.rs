@@ -1,17 +1,40 @@
-//! Runs single events of a record, for the test that compares the scripts with the rules.
+//! The scripts do what the rules do: random events of records, in memory and over Redis.
 
 use std::sync::Arc;
 
 use crate::backend::store_call::StoreOperation;
+use crate::backend::tests::real_server::{RealServer, splitmix};
 use crate::idempotent::operation::{RecordOperation, decode};
 use crate::manager::LockManager;
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
 use crate::protocol::idempotency::{CallIdentity, CrashPolicy, StoredResult};
 use crate::token::Token;
 
+/// Enough that every event meets every phase of a record.
+const RECORDS: u64 = 300;
+const EVENTS: u64 = 25;
+
+#[tokio::test]
+async fn the_scripts_follow_the_rules() {
+    let Some(server) = RealServer::start("the scripts of idempotent calls, and their rules") else { return };
+    let redis = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let memory = LockManager::in_new_memory();
+    for record in 0..RECORDS {
+        let key = format!("dlock:r{record}##idem");
+        let [rules, scripts] = [&memory, &redis].map(|manager| RecordEvents::new(manager, &key));
+        let mut history = Vec::new();
+        for number in 0..EVENTS {
+            let choice = splitmix(record << 32 | number);
+            history.push(rules.apply(choice).await);
+            let replied = scripts.apply(choice).await;
+            assert_eq!(Some(&replied), history.last(), "record {record}: {history:#?}");
+        }
+    }
+    assert_eq!(server.keys_without_expiry(), 0);
+}
+
 /// A record whose events a test chooses one by one.
-#[derive(Debug)]
-pub struct RecordEvents {
+struct RecordEvents {
     manager: LockManager,
     key: String,
 }
@@ -21,17 +44,12 @@ const LONG: u64 = 3_600_000;
 
 impl RecordEvents {
     /// Returns the record with this name in the manager's store.
-    #[must_use]
-    pub fn new(manager: &LockManager, key: &str) -> Self {
+    fn new(manager: &LockManager, key: &str) -> Self {
         Self { manager: manager.clone(), key: key.to_owned() }
     }
 
     /// Applies the event that `choice` selects, and returns it with its reply as text.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the store gives no usable reply.
-    pub async fn apply(&self, choice: u64) -> String {
+    async fn apply(&self, choice: u64) -> String {
         let event = event_of(choice);
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(event.clone()));
         let reply = self.manager.engine().call(&self.key.as_str().into(), &operation).await;

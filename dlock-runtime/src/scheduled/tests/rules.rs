@@ -1,8 +1,10 @@
-//! Runs single requests about a record, for the test that compares the script with the rules.
+//! The script does what the rules do: random requests about records, in memory and over Redis.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::backend::store_call::StoreOperation;
+use crate::backend::tests::real_server::{RealServer, splitmix};
 use crate::manager::LockManager;
 use crate::protocol::job::begin::{
     BeginKind, BeginReply, BeginRequest, CrashedRun, FURTHEST_AHEAD, Overlap, SkipReason,
@@ -11,13 +13,38 @@ use crate::protocol::job::job_record::{FinishRequest, JobRecord, RunResult};
 use crate::scheduled::operation::{JobAnswer, JobOperation, JobReply, JobRequest, decode};
 use crate::token::Token;
 
+/// Enough that each request meets each state of a record.
+const RECORDS: u64 = 100;
+const REQUESTS: u64 = 60;
+
+/// Random requests about records get equal replies in memory and over Redis.
+#[tokio::test]
+async fn the_script_follows_the_rules() {
+    let Some(server) = RealServer::start("the script of a job, and its rules") else { return };
+    let over_redis = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let memory = LockManager::in_new_memory();
+    let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_millis();
+    let began = u64::try_from(began).expect("a time of this era");
+    for record in 0..RECORDS {
+        let key = format!("dlock:job:r{record}##job");
+        let [rule, script] = [&memory, &over_redis].map(|manager| JobRequests::new(manager, &key, began));
+        let mut history = Vec::new();
+        for number in 0..REQUESTS {
+            let choice = splitmix(record << 32 | number);
+            history.push(rule.apply(choice).await);
+            let replied = script.apply(choice).await;
+            assert_eq!(Some(&replied), history.last(), "record {record}: {history:#?}");
+        }
+    }
+    assert_eq!(server.keys_without_expiry(), 0);
+}
+
 /// A record of a job whose requests a test chooses one by one.
 ///
 /// The clocks of two stores differ by the time that a test takes. So no request is about a time
 /// near now: slots are one hour away, leases are over at once or never, and a time near now in a
 /// reply is shown as 0.
-#[derive(Debug)]
-pub struct JobEvents {
+struct JobRequests {
     manager: LockManager,
     key: String,
     /// When the test began, in milliseconds since the epoch.
@@ -29,19 +56,14 @@ const HOUR: u64 = 3_600_000;
 /// Longer than a test, and shorter than the distance of all slots from now.
 const NEAR: u64 = HOUR / 2;
 
-impl JobEvents {
+impl JobRequests {
     /// Returns the record with this name in the manager's store, for a test that began at `began`.
-    #[must_use]
-    pub fn new(manager: &LockManager, key: &str, began: u64) -> Self {
+    fn new(manager: &LockManager, key: &str, began: u64) -> Self {
         Self { manager: manager.clone(), key: key.to_owned(), began }
     }
 
     /// Sends the request that `choice` selects, and returns it with its reply as text.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the store gives no usable reply.
-    pub async fn apply(&self, choice: u64) -> String {
+    async fn apply(&self, choice: u64) -> String {
         let request = self.request_of(choice);
         let operation: Arc<dyn StoreOperation> =
             Arc::new(JobOperation { request: request.clone(), ttl: HOUR });

@@ -1,0 +1,67 @@
+//! [`RealServer`], a Redis server for tests that compare scripts with rules.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// A server that ends with the value.
+pub(crate) struct RealServer {
+    process: Child,
+    port: u16,
+}
+
+impl RealServer {
+    /// Starts a server on a free port. Returns `None` if there is no binary. `test`: what is
+    /// skipped without one.
+    pub(crate) fn start(test: &str) -> Option<Self> {
+        let binary = std::env::var_os("DLOCK_REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+        let port = port.port();
+        let mut command = Command::new(binary);
+        command.args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()]);
+        let Ok(process) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+            println!("SKIPPED: {test}: no redis-server was found");
+            return None;
+        };
+        let mut server = Self { process, port };
+        let mut tries = 0;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            tries += 1;
+            let ended = server.process.try_wait();
+            assert!(tries < 1_000 && matches!(ended, Ok(None)), "it does not start: {ended:?}");
+            sleep(Duration::from_millis(10));
+        }
+        Some(server)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Returns how many keys have no time to live.
+    pub(crate) fn keys_without_expiry(&self) -> u64 {
+        const COUNT: &str = "local count = 0 for _, key in ipairs(redis.call('KEYS', '*')) do if redis.call('PTTL', key) < 0 then count = count + 1 end end return count";
+        let mut connection = TcpStream::connect(("127.0.0.1", self.port)).expect("it runs");
+        connection.write_all(format!("EVAL \"{COUNT}\" 0\r\n").as_bytes()).expect("it reads");
+        let mut reply = String::new();
+        BufReader::new(connection).read_line(&mut reply).expect("it replies");
+        let count = reply.trim_end().strip_prefix(':').and_then(|count| count.parse().ok());
+        count.unwrap_or_else(|| panic!("a count: {reply}"))
+    }
+}
+
+impl Drop for RealServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill().and_then(|()| self.process.wait());
+    }
+}
+
+/// Returns a pseudorandom number (splitmix64; Steele, Lea, and Flood, OOPSLA 2014).
+pub(crate) fn splitmix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,3 @@
+//! Tests of the script of a job.
+
+mod rules;
