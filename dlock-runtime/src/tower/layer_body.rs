@@ -1,14 +1,19 @@
-//! [`LayerBody`], the body of a request or a response that passed a layer.
+//! [`LayerBody`], the body of a request or a response that passed a layer, and [`ResponseFuture`].
 
 use std::error::Error as StdError;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Either, Full};
 use pin_project_lite::pin_project;
+
+/// The future of [`LockService`](super::LockService) and of the service of an `IdempotencyLayer`,
+/// which say what dropping it does.
+pub type ResponseFuture<B, E> = Pin<Box<dyn Future<Output = Result<Response<LayerBody<B>>, E>> + Send>>;
 
 /// Any error of a body.
 pub type BoxError = Box<dyn StdError + Send + Sync>;

@@ -15,9 +15,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::held_body::HeldBody;
-use super::layer_body::{BoxError, LayerBody};
+use super::layer_body::{BoxError, LayerBody, ResponseFuture};
 use super::ready_service::take_ready;
-use super::response_future::ResponseFuture;
 use super::response_problem::{ResponseProblem, is_grpc};
 use crate::body::Body;
 use crate::error::Error;
@@ -217,7 +216,7 @@ where
             LockedCall { manager: manager.clone(), key, options: *options, until_body_end: *until_body_end };
         let is_grpc = is_grpc(&parts.headers);
         let request = Request::from_parts(parts, body);
-        ResponseFuture::new(async move {
+        Box::pin(async move {
             match locked.run(ready, request).await {
                 Ok(response) => response,
                 Err(error) => {

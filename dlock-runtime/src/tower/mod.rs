@@ -4,7 +4,7 @@
 //! lock_layer        LockLayer: a lock around the handler
 //! idempotency       IdempotencyLayer: routes that are safe to repeat, with the feature `idempotent`
 //! held_body         a response body that is sent under a lock
-//! layer_body, response_future      the body and the future of every layer
+//! layer_body        the body and the future of every layer
 //! ready_service     takes the service that is ready
 //! response_problem  problem documents, and their form for gRPC
 //! ```
@@ -17,7 +17,6 @@ mod idempotency;
 mod layer_body;
 mod lock_layer;
 mod ready_service;
-mod response_future;
 mod response_problem;
 
 #[cfg(all(feature = "idempotent", any(test, fuzzing)))]
@@ -29,9 +28,8 @@ pub use idempotency::{
 };
 #[cfg(all(feature = "idempotent", test))]
 pub(crate) use idempotency::{HEADERS, LONGEST_RESPONSE};
-pub use layer_body::{BoxError, LayerBody};
+pub use layer_body::{BoxError, LayerBody, ResponseFuture};
 pub use lock_layer::{LockLayer, LockService};
-pub use response_future::ResponseFuture;
 
 use crate::error::Error;
 

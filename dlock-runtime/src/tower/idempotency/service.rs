@@ -18,9 +18,8 @@ use super::{RequestBody, RequestFingerprint, RequestScope, request_body, stored_
 use crate::error::Error;
 use crate::idempotent::{BytesOutcome, Completion, IdempotentRecord};
 use crate::key::LockKey;
-use crate::tower::layer_body::{BoxError, LayerBody};
+use crate::tower::layer_body::{BoxError, LayerBody, ResponseFuture};
 use crate::tower::ready_service::take_ready;
-use crate::tower::response_future::ResponseFuture;
 use crate::tower::response_problem::{ResponseProblem, is_grpc};
 
 /// The service of an [`IdempotencyLayer`](super::IdempotencyLayer).
@@ -66,7 +65,7 @@ where
         let (parts, body) = request.into_parts();
         let is_grpc = is_grpc(&parts.headers);
         match settings.target(&parts) {
-            Ok(Some(key)) => ResponseFuture::new(async move {
+            Ok(Some(key)) => Box::pin(async move {
                 let handled = handle(settings, key, ready, parts, body).await;
                 handled.unwrap_or_else(|problem| Ok(problem.into_response(is_grpc).map(LayerBody::of_bytes)))
             }),
@@ -74,9 +73,9 @@ where
                 let body = LayerBody::received(ClientBody::new(body, &RequestFailure::default()));
                 pass_on(ready, Request::from_parts(parts, body))
             }
-            Err(problem) => ResponseFuture::new(std::future::ready(Ok(problem
-                .into_response(is_grpc)
-                .map(LayerBody::of_bytes)))),
+            Err(problem) => {
+                Box::pin(std::future::ready(Ok(problem.into_response(is_grpc).map(LayerBody::of_bytes))))
+            }
         }
     }
 }
@@ -120,7 +119,7 @@ where
     S::Error: Send + 'static,
     ReqBody: Send + 'static,
 {
-    ResponseFuture::new(async move {
+    Box::pin(async move {
         let response = service.call(request).await?;
         Ok(response.map(LayerBody::received))
     })
