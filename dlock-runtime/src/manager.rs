@@ -22,8 +22,6 @@ use crate::error::{Error, Result};
 use crate::guard::{answered, usable};
 #[cfg(feature = "idempotent")]
 use crate::idempotent::duplicates::Duplicates;
-#[cfg(feature = "idempotent")]
-use crate::idempotent::pending_results::PendingResults;
 use crate::key::{IntoLockKey, LockKey};
 use crate::leader::elections::Elections;
 use crate::lock::Lock;
@@ -68,16 +66,16 @@ struct ManagerInner {
     #[cfg(feature = "scheduled")]
     server_clock: Arc<ServerClock>,
     #[cfg(feature = "idempotent")]
-    idempotency: Idempotency,
+    idempotency: Arc<Idempotency>,
 }
 
 /// The state that the idempotent calls of a manager share.
 #[cfg(feature = "idempotent")]
-#[derive(Clone, Default)]
-struct Idempotency {
-    secrets: FingerprintSecrets,
-    duplicates: Arc<Duplicates>,
-    pending: PendingResults,
+pub(crate) struct Idempotency {
+    pub(crate) secrets: FingerprintSecrets,
+    pub(crate) duplicates: Arc<Duplicates>,
+    /// Has a clone for each call whose end the server has not confirmed.
+    pub(crate) pending: Arc<()>,
 }
 
 /// Has no implementation: its message is for users who write `LockManager::new`.
@@ -173,11 +171,11 @@ impl LockManager {
             #[cfg(feature = "scheduled")]
             server_clock: Arc::default(),
             #[cfg(feature = "idempotent")]
-            idempotency: Idempotency {
+            idempotency: Arc::new(Idempotency {
                 secrets: settings.fingerprint_secrets.clone(),
                 duplicates: Arc::default(),
-                pending: PendingResults::default(),
-            },
+                pending: Arc::default(),
+            }),
         };
         Self { shared: Arc::new(inner) }
     }
@@ -417,18 +415,8 @@ impl LockManager {
     }
 
     #[cfg(feature = "idempotent")]
-    pub(crate) fn fingerprint_secrets(&self) -> &FingerprintSecrets {
-        &self.shared.idempotency.secrets
-    }
-
-    #[cfg(feature = "idempotent")]
-    pub(crate) fn duplicates(&self) -> &Arc<Duplicates> {
-        &self.shared.idempotency.duplicates
-    }
-
-    #[cfg(feature = "idempotent")]
-    pub(crate) fn pending(&self) -> &PendingResults {
-        &self.shared.idempotency.pending
+    pub(crate) fn idempotency(&self) -> &Idempotency {
+        &self.shared.idempotency
     }
 
     pub(crate) fn elections(&self) -> &Elections {

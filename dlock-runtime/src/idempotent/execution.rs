@@ -156,7 +156,7 @@ impl Execution {
 
     /// Sends the end in the background. `reason`: why it has no reply.
     fn finish_in_background(&self, event: IdempotencyEvent, reason: &str) {
-        let pending = self.attempt.manager.pending().add();
+        let pending = Arc::clone(&self.attempt.manager.idempotency().pending);
         let count = self.attempt.manager.pending_results();
         telemetry::idempotent_end_pending(self.attempt.key(), count, reason);
         let key = self.attempt.key().clone();

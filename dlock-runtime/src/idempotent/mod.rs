@@ -11,7 +11,6 @@
 //! duplicates, waiting the calls of this process that wait for the same key, and how they wait
 //! attempt             one attempt that runs: its lease and its steps
 //! execution           runs a body, and stores its result
-//! pending_results     the calls whose end the server has not confirmed
 //! status              what operators and tests see of a record
 //! operation           the operations on a record: a script for Redis, a pure rule for memory
 //! ```
@@ -31,7 +30,6 @@ mod json;
 mod operation;
 mod options;
 mod outcome;
-pub(crate) mod pending_results;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -39,6 +37,7 @@ mod waiting;
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -136,7 +135,7 @@ impl LockManager {
     /// `dlock.result_pending` has the number in its field `lock.pending`.
     #[must_use]
     pub fn pending_results(&self) -> usize {
-        self.pending().count()
+        Arc::strong_count(&self.idempotency().pending) - 1 // one is that of the manager
     }
 }
 
@@ -205,7 +204,7 @@ impl<P> Idempotent<P> {
     /// only a hash of the payload: SHA-256 of its canonical JSON, cut to 128 bits, and keyed if the
     /// manager has a [secret](crate::Builder::fingerprint_secret).
     pub fn fingerprint(mut self, payload: &(impl Serialize + ?Sized)) -> Self {
-        self.options.fingerprints = Fingerprints::of_value(self.manager.fingerprint_secrets(), payload);
+        self.options.fingerprints = Fingerprints::of_value(&self.manager.idempotency().secrets, payload);
         self
     }
 
@@ -213,7 +212,7 @@ impl<P> Idempotent<P> {
     ///
     /// See [`fingerprint`](Self::fingerprint). Bytes never have the fingerprint of a value.
     pub fn fingerprint_bytes(mut self, payload: &[u8]) -> Self {
-        self.options.fingerprints = Ok(Fingerprints::of_bytes(self.manager.fingerprint_secrets(), payload));
+        self.options.fingerprints = Ok(Fingerprints::of_bytes(&self.manager.idempotency().secrets, payload));
         self
     }
 

@@ -35,7 +35,7 @@ impl PendingCall {
 
     async fn wait_for_turn(&self, wait: Duration) -> Result<Begun> {
         let engine = self.manager.engine();
-        let calls = self.manager.duplicates().join(engine, &self.record, &self.identity);
+        let calls = self.manager.idempotency().duplicates.join(engine, &self.record, &self.identity);
         let mut settled = calls.settled.subscribe();
         let mut timeout = pin!(engine.backend.sleep(wait));
         let next = tokio::select! {
