@@ -90,7 +90,7 @@ impl PendingCall {
         let engine = manager.engine();
         let lease = options.checked_lease(engine.lease)?;
         let fingerprints = options.fingerprints.clone()?;
-        check_manager(manager, &key)?;
+        manager.check_records(&key, "idempotent", "idempotent calls")?;
         engine.uses(key.namespace());
         let IdempotentOptions { ttl, on_crash, version, result_type, name, longest_result, .. } = options;
         Ok(Self {
@@ -241,31 +241,6 @@ fn undo(engine: &Arc<Engine>, record: &Name, operation: Arc<dyn StoreOperation>,
         }));
     });
 }
-
-/// Checks that the manager can keep records now.
-///
-/// # Errors
-///
-/// As [`LockManager::check_records`].
-pub(super) fn check_manager(manager: &LockManager, key: &LockKey) -> Result<()> {
-    manager.check_records(key, PART, RECORDS)
-}
-
-/// Checks that the store of the manager can keep records.
-///
-/// # Errors
-///
-/// [`Error::Config`] over a quorum.
-#[cfg(feature = "tower")]
-pub(crate) fn check_store(manager: &LockManager) -> Result<()> {
-    manager.check_store(PART, RECORDS)
-}
-
-/// This feature, as an error names it.
-const PART: &str = "idempotent";
-
-/// The records of this feature, as an error names them.
-const RECORDS: &str = "idempotent calls";
 
 /// Returns the name of a record, which no lock's key has.
 pub(crate) fn record_name(key: &LockKey) -> Name {

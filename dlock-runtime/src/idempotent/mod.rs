@@ -54,8 +54,6 @@ use crate::key::{IntoLockKey, LockKey};
 use crate::manager::LockManager;
 use crate::telemetry;
 
-#[cfg(feature = "tower")]
-pub(crate) use begin::check_store;
 #[cfg(feature = "testing")]
 pub(crate) use begin::record_name;
 pub(crate) use error_policy::completion;

@@ -11,7 +11,7 @@ use crate::config::config;
 use crate::error::{Error, Result};
 use crate::idempotent::Idempotent;
 use crate::idempotent::attempt::{unexpected_reply, unreadable};
-use crate::idempotent::begin::{check_manager, record_name};
+use crate::idempotent::begin::record_name;
 use crate::idempotent::operation::{RecordOperation, decode};
 use crate::printable::shortened;
 use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply, RecordSnapshot};
@@ -252,7 +252,7 @@ impl<P> Idempotent<P> {
 
     async fn send(&self, event: IdempotencyEvent) -> Result<IdempotencyReply> {
         let key = self.key.clone()?;
-        check_manager(&self.manager, &key)?;
+        self.manager.check_records(&key, "idempotent", "idempotent calls")?;
         let engine = self.manager.engine();
         engine.uses(key.namespace());
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(event));

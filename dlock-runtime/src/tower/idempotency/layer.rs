@@ -9,7 +9,7 @@ use http::{HeaderName, Method, StatusCode, response};
 use tower_layer::Layer;
 
 use super::{IdempotencyService, RequestFingerprint, RequestScope, stored_response};
-use crate::idempotent::{Idempotent, OnCrash, OnUnavailable, check_store, check_times, checked_ttl};
+use crate::idempotent::{Idempotent, OnCrash, OnUnavailable, check_times, checked_ttl};
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::checked_lease;
@@ -330,7 +330,7 @@ impl<S, F> Layer<S> for IdempotencyLayer<F> {
     #[track_caller]
     fn layer(&self, inner: S) -> Self::Service {
         let IdempotencySettings { manager, ttl, lease, .. } = &*self.settings;
-        accept(check_store(manager));
+        accept(manager.check_store("idempotent", "idempotent calls"));
         accept(check_times(*ttl, *lease, manager.engine().lease));
         IdempotencyService::new(inner, Arc::clone(&self.settings))
     }
