@@ -4,54 +4,29 @@
 //! have no canonical text.
 
 use std::borrow::Cow;
+use std::num::NonZero;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::key::part::{KeyPart, PartWriter, Written};
 
-macro_rules! displayed {
-    ($($type:ty)*) => {$(
+/// Implements [`KeyPart`] for types by a method of [`PartWriter`].
+macro_rules! written_by {
+    ($($method:ident: $($type:ty),*;)*) => {$($(
         impl KeyPart for $type {
             fn write_part(&self, out: PartWriter<'_>) -> Written {
-                out.display(self)
+                out.$method(self)
             }
         }
-    )*};
+    )*)*};
 }
 
-displayed! { i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize bool char uuid::Uuid }
-
-macro_rules! numbers_that_are_not_zero {
-    ($($type:ident)*) => {$(
-        impl KeyPart for std::num::$type {
-            fn write_part(&self, out: PartWriter<'_>) -> Written {
-                out.display(self)
-            }
-        }
-    )*};
-}
-
-numbers_that_are_not_zero! {
-    NonZeroI8 NonZeroI16 NonZeroI32 NonZeroI64 NonZeroI128 NonZeroIsize
-    NonZeroU8 NonZeroU16 NonZeroU32 NonZeroU64 NonZeroU128 NonZeroUsize
-}
-
-impl KeyPart for str {
-    fn write_part(&self, out: PartWriter<'_>) -> Written {
-        out.str(self)
-    }
-}
-
-impl KeyPart for String {
-    fn write_part(&self, out: PartWriter<'_>) -> Written {
-        out.str(self)
-    }
-}
-
-impl KeyPart for [u8] {
-    fn write_part(&self, out: PartWriter<'_>) -> Written {
-        out.bytes(self)
-    }
+written_by! {
+    display: i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize, bool, char, uuid::Uuid;
+    display: NonZero<i8>, NonZero<i16>, NonZero<i32>, NonZero<i64>, NonZero<i128>, NonZero<isize>;
+    display: NonZero<u8>, NonZero<u16>, NonZero<u32>, NonZero<u64>, NonZero<u128>, NonZero<usize>;
+    str: str, String;
+    bytes: [u8];
 }
 
 impl<const N: usize> KeyPart for [u8; N] {
@@ -60,6 +35,7 @@ impl<const N: usize> KeyPart for [u8; N] {
     }
 }
 
+// By hand: the compiler shows this `impl` to a user whose key has a `Vec` of something else.
 impl KeyPart for Vec<u8> {
     fn write_part(&self, out: PartWriter<'_>) -> Written {
         out.bytes(self)
