@@ -326,6 +326,29 @@ impl Error {
         }
     }
 
+    /// Returns the name of the variant, its outcome in events, its HTTP status, and its gRPC code.
+    pub(crate) fn codes(&self) -> (&'static str, &'static str, u16, i32) {
+        match self {
+            Self::NotInstalled {} => ("NotInstalled", "error", 500, 13),
+            Self::Contended { .. } => ("Contended", "contended", 409, 10),
+            Self::Lost { .. } => ("Lost", "lost", 500, 13),
+            Self::Unavailable { .. } => ("Unavailable", "unavailable", 503, 14),
+            Self::InvalidKey { .. } => ("InvalidKey", "error", 400, 3),
+            Self::WrongKind { .. } => ("WrongKind", "error", 500, 13),
+            Self::FencingCounter { .. } => ("FencingCounter", "error", 500, 13),
+            Self::Reentrant { .. } => ("Reentrant", "error", 500, 13),
+            Self::Deadlock { .. } => ("Deadlock", "deadlock", 500, 13),
+            Self::Shutdown { .. } => ("Shutdown", "shutdown", 503, 14),
+            Self::Config { .. } => ("Config", "error", 500, 13),
+            Self::InProgress { .. } => ("InProgress", "in_progress", 409, 10),
+            Self::KeyReused { .. } => ("KeyReused", "key_reused", 422, 3),
+            Self::OutcomeUnknown { .. } => ("OutcomeUnknown", "outcome_unknown", 500, 2),
+            Self::ResultNotStored { .. } => ("ResultNotStored", "result_not_stored", 500, 15),
+            Self::UnknownJob { .. } => ("UnknownJob", "error", 404, 5),
+            Self::Undecodable { .. } => ("Undecodable", "undecodable", 500, 13),
+        }
+    }
+
     /// Returns the HTTP status for the reply of a service.
     ///
     /// It is 409 for contention and for a call in progress, 422 for an idempotency key that was
@@ -333,14 +356,8 @@ impl Error {
     /// an invalid key, 404 for an unknown job, and 500 for all other errors.
     #[must_use]
     pub fn http_status(&self) -> u16 {
-        match self {
-            Self::Contended { .. } | Self::InProgress { .. } => 409,
-            Self::UnknownJob { .. } => 404,
-            Self::KeyReused { .. } => 422,
-            Self::Unavailable { .. } | Self::Shutdown { .. } => 503,
-            Self::InvalidKey { .. } => 400,
-            _ => 500,
-        }
+        let (_, _, status, _) = self.codes();
+        status
     }
 
     /// Returns the gRPC status code for the reply of a service.
@@ -352,15 +369,8 @@ impl Error {
     /// job, and 13 `INTERNAL` for all other errors.
     #[must_use]
     pub fn grpc_code(&self) -> i32 {
-        match self {
-            Self::Contended { .. } | Self::InProgress { .. } => 10,
-            Self::Unavailable { .. } | Self::Shutdown { .. } => 14,
-            Self::InvalidKey { .. } | Self::KeyReused { .. } => 3,
-            Self::OutcomeUnknown { .. } => 2,
-            Self::ResultNotStored { .. } => 15,
-            Self::UnknownJob { .. } => 5,
-            _ => 13,
-        }
+        let (_, _, _, code) = self.codes();
+        code
     }
 
     /// Returns how long to wait before the call is repeated.
@@ -439,25 +449,7 @@ impl Error {
 
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let variant = match self {
-            Self::NotInstalled {} => "NotInstalled",
-            Self::Contended { .. } => "Contended",
-            Self::Lost { .. } => "Lost",
-            Self::Unavailable { .. } => "Unavailable",
-            Self::InvalidKey { .. } => "InvalidKey",
-            Self::WrongKind { .. } => "WrongKind",
-            Self::FencingCounter { .. } => "FencingCounter",
-            Self::Reentrant { .. } => "Reentrant",
-            Self::Deadlock { .. } => "Deadlock",
-            Self::Shutdown { .. } => "Shutdown",
-            Self::Config { .. } => "Config",
-            Self::InProgress { .. } => "InProgress",
-            Self::KeyReused { .. } => "KeyReused",
-            Self::OutcomeUnknown { .. } => "OutcomeUnknown",
-            Self::ResultNotStored { .. } => "ResultNotStored",
-            Self::UnknownJob { .. } => "UnknownJob",
-            Self::Undecodable { .. } => "Undecodable",
-        };
+        let (variant, ..) = self.codes();
         write!(f, "{variant}: {self}")
     }
 }

@@ -506,19 +506,8 @@ fn reason(error: &Error) -> Option<&str> {
 }
 
 fn error_outcome(error: &Error) -> &'static str {
-    match error {
-        Error::Contended { .. } => "contended",
-        Error::Lost { .. } => "lost",
-        Error::Unavailable { .. } => "unavailable",
-        Error::Shutdown { .. } => "shutdown",
-        Error::Deadlock { .. } => "deadlock",
-        Error::InProgress { .. } => "in_progress",
-        Error::KeyReused { .. } => "key_reused",
-        Error::OutcomeUnknown { .. } => "outcome_unknown",
-        Error::ResultNotStored { .. } => "result_not_stored",
-        Error::Undecodable { .. } => "undecodable",
-        _ => "error",
-    }
+    let (_, outcome, ..) = error.codes();
+    outcome
 }
 
 /// Sets the subscriber of this thread, until the returned guard is dropped.
