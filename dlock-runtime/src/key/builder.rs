@@ -3,7 +3,6 @@
 //! See `sink` for escaping, and `name` for names that are too long.
 
 use std::cell::Cell;
-use std::sync::Arc;
 
 use crate::key::hash::Hasher;
 use crate::key::part::{KeyPart, PartWriter};
@@ -38,15 +37,8 @@ pub struct KeyBuilder {
     name: String,
     start: usize,
     hashed: bool,
-    problem: Option<BuildProblem>,
-}
-
-/// The first value that cannot be in the key.
-#[derive(Debug)]
-struct BuildProblem {
-    text: Arc<str>,
-    /// Whether there is no value, or an empty one.
-    is_missing: bool,
+    /// The first value that cannot be in the key: why, and whether it is missing or empty.
+    problem: Option<(String, bool)>,
 }
 
 impl Default for KeyBuilder {
@@ -111,12 +103,10 @@ impl KeyBuilder {
     pub fn build(self) -> Result<LockKey, InvalidKey> {
         let Self { mut name, start, hashed, problem } = self;
         let key = name.get(start..).unwrap_or_default();
-        match problem {
-            Some(BuildProblem { text, is_missing: true }) => {
-                return Err(InvalidKey::missing_value(key, text));
-            }
-            Some(BuildProblem { text, .. }) => return Err(InvalidKey::new(key, text)),
-            None => {}
+        if let Some((text, is_missing_value)) = problem {
+            let mut invalid = InvalidKey::new(key, text);
+            invalid.is_missing_value = is_missing_value;
+            return Err(invalid);
         }
         if key.is_empty() {
             return Err(InvalidKey::new("", "it is empty: add what is locked, such as `.text(\"order:\")`"));
@@ -154,8 +144,7 @@ impl KeyBuilder {
         self.name = name;
 
         if let Some(Problem { field, what, is_missing }) = problem {
-            let text = format!("`<{place}{field}>` {what}").into();
-            self.problem = Some(BuildProblem { text, is_missing });
+            self.problem = Some((format!("`<{place}{field}>` {what}"), is_missing));
             self.name.truncate(before);
             return self.placeholder(place);
         }

@@ -11,17 +11,12 @@ use crate::printable::Escaped;
 pub struct InvalidKey {
     template: Arc<str>,
     problem: Arc<str>,
-    is_missing_value: bool,
+    pub(super) is_missing_value: bool,
 }
 
 impl InvalidKey {
     pub(crate) fn new(template: impl Into<Arc<str>>, problem: impl Into<Arc<str>>) -> Self {
         Self { template: template.into(), problem: problem.into(), is_missing_value: false }
-    }
-
-    /// The error of a value that is `None` or empty.
-    pub(crate) fn missing_value(template: impl Into<Arc<str>>, problem: impl Into<Arc<str>>) -> Self {
-        Self { is_missing_value: true, ..Self::new(template, problem) }
     }
 
     /// Returns `true` if a value of the key is `None` or empty.
