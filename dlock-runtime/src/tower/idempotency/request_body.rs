@@ -29,23 +29,12 @@ pin_project! {
 }
 
 /// Whether a request ended early: its client has gone, or has broken the protocol.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RequestFailure(Arc<AtomicBool>);
-
-impl RequestFailure {
-    fn record(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_recorded(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-}
+pub(super) type RequestFailure = Arc<AtomicBool>;
 
 impl<B> ClientBody<B> {
     /// Records in `failure` whether `body` fails.
     pub(super) fn new(body: B, failure: &RequestFailure) -> Self {
-        Self { body, failure: failure.clone() }
+        Self { body, failure: Arc::clone(failure) }
     }
 }
 
@@ -60,7 +49,7 @@ impl<B: Body> Body for ClientBody<B> {
         let this = self.project();
         let polled = this.body.poll_frame(cx);
         if let Poll::Ready(Some(Err(_))) = polled {
-            this.failure.record();
+            this.failure.store(true, Ordering::Release);
         }
         polled
     }
@@ -119,6 +108,6 @@ mod tests {
         let empty = ClientBody::new(Empty::<Bytes>::new(), &failure);
         assert_eq!(empty.size_hint().exact(), Some(0));
         assert!(empty.is_end_stream());
-        assert!(!failure.is_recorded());
+        assert!(!failure.load(Ordering::Acquire));
     }
 }

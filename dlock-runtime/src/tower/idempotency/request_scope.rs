@@ -7,14 +7,10 @@ use crate::key::{InvalidKey, KeyBuilder, KeyPart};
 /// A client chooses its own key. Without a scope, a client that guesses the key of another one gets
 /// its response.
 #[derive(Clone, Debug)]
-pub struct RequestScope(Shared);
-
-#[derive(Clone, Debug)]
-enum Shared {
-    Everyone,
-    /// The value as a part of a key, escaped.
-    Of(Result<String, InvalidKey>),
-}
+pub struct RequestScope(
+    /// The value as a part of a key, escaped. That of everyone is not the text of any value.
+    Result<String, InvalidKey>,
+);
 
 impl RequestScope {
     /// Only callers that have `value` in common, such as the authenticated user.
@@ -23,20 +19,17 @@ impl RequestScope {
     #[must_use]
     pub fn of(value: impl KeyPart) -> Self {
         let part = KeyBuilder::default().part("scope", &value).build();
-        Self(Shared::Of(part.map(|part| part.as_str().to_owned())))
+        Self(part.map(|part| part.as_str().to_owned()))
     }
 
     /// Every caller that knows the key.
     #[must_use]
     pub fn everyone() -> Self {
-        Self(Shared::Everyone)
+        Self(Ok("~".to_owned()))
     }
 
-    /// Returns the text of the scope in a key. That of everyone is not the text of any value.
+    /// Returns the text of the scope in a key.
     pub(super) fn part(&self) -> Result<&str, InvalidKey> {
-        match &self.0 {
-            Shared::Everyone => Ok("~"),
-            Shared::Of(part) => part.as_deref().map_err(Clone::clone),
-        }
+        self.0.as_deref().map_err(Clone::clone)
     }
 }

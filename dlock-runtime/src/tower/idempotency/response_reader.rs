@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use pin_project_lite::pin_project;
 
 use crate::tower::layer_body::BoxError;
 
@@ -21,16 +20,13 @@ pub(super) enum ReadBody<B> {
     Part(PartialBody<B>),
 }
 
-pin_project! {
-    /// A body of which a part was read: that part, the frame after it, and the rest.
-    #[derive(Debug)]
-    pub(super) struct PartialBody<B> {
-        read: Bytes,
-        next: Option<Result<Frame<Bytes>, BoxError>>,
-        #[pin]
-        rest: Pin<Box<B>>,
-        has_failed: bool,
-    }
+/// A body of which a part was read: that part, the frame after it, and the rest.
+#[derive(Debug)]
+pub(super) struct PartialBody<B> {
+    read: Bytes,
+    next: Option<Result<Frame<Bytes>, BoxError>>,
+    rest: Pin<Box<B>>,
+    has_failed: bool,
 }
 
 /// Reads a body of at most `limit` bytes.
@@ -41,27 +37,16 @@ where
 {
     let mut rest = Box::pin(body);
     let mut read = BytesMut::new();
-    loop {
-        let next = match rest.frame().await {
+    let next = loop {
+        match rest.frame().await.map(|frame| frame.map(Frame::into_data)) {
             None => return ReadBody::Whole(read.freeze()),
-            Some(Err(error)) => {
-                let next = Some(Err(error.into()));
-                return ReadBody::Part(PartialBody { read: read.freeze(), next, rest, has_failed: false });
-            }
-            Some(Ok(frame)) => frame,
-        };
-        match next.into_data() {
-            Ok(data) if data.len() <= limit - read.len() => read.extend_from_slice(&data),
-            Ok(data) => {
-                let next = Some(Ok(Frame::data(data)));
-                return ReadBody::Part(PartialBody { read: read.freeze(), next, rest, has_failed: false });
-            }
-            Err(trailers) => {
-                let next = Some(Ok(trailers));
-                return ReadBody::Part(PartialBody { read: read.freeze(), next, rest, has_failed: false });
-            }
+            Some(Ok(Ok(data))) if data.len() <= limit - read.len() => read.extend_from_slice(&data),
+            Some(Ok(Ok(data))) => break Ok(Frame::data(data)),
+            Some(Ok(Err(trailers))) => break Ok(trailers),
+            Some(Err(error)) => break Err(error.into()),
         }
-    }
+    };
+    ReadBody::Part(PartialBody { read: read.freeze(), next: Some(next), rest, has_failed: false })
 }
 
 impl<B> Body for PartialBody<B>
@@ -73,21 +58,20 @@ where
     type Error = BoxError;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let this = self.project();
-        if !this.read.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(this.read)))));
+        if !self.read.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.read)))));
         }
-        if let Some(next) = this.next.take() {
-            *this.has_failed = next.is_err();
+        if let Some(next) = self.next.take() {
+            self.has_failed = next.is_err();
             return Poll::Ready(Some(next));
         }
-        if *this.has_failed {
+        if self.has_failed {
             return Poll::Ready(None);
         }
-        this.rest.get_mut().as_mut().poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+        self.rest.as_mut().poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -186,7 +187,7 @@ where
     };
     let (parts, body) = response.into_parts();
     // A handler that refuses half a request has not judged the whole one.
-    let is_cut = failure.is_recorded() && !parts.status.is_success();
+    let is_cut = failure.load(Ordering::Acquire) && !parts.status.is_success();
     if is_cut || !settings.is_stored(&parts) {
         return (Completion::Forget, Ok(Response::from_parts(parts, LayerBody::received(body))));
     }
