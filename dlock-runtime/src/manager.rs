@@ -392,12 +392,10 @@ impl LockManager {
     /// are released or the process ends. Call it again to finish.
     #[doc(alias = "close")]
     pub async fn shutdown(&self, deadline: Duration) {
-        if self.engine().is_forked() {
-            return; // before any mutex
+        self.engine().shutdown(deadline).await;
+        if !self.engine().is_forked() {
+            self.shared.overrides.take_unused().for_each(telemetry::override_unused);
         }
-        self.shared.elections.close();
-        self.shared.engine.shutdown(deadline).await;
-        self.shared.overrides.take_unused().for_each(telemetry::override_unused);
     }
 
     /// Returns `true` if [`shutdown`](Self::shutdown) was called.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -15,10 +14,9 @@ use crate::sync::lock;
 use crate::telemetry;
 
 /// The elections of one manager.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Elections {
     named: Mutex<HashMap<Name, Weak<Election>>>,
-    is_closed: watch::Sender<bool>,
 }
 
 /// The election of one name in this process.
@@ -26,13 +24,6 @@ pub(crate) struct Elections {
 pub(super) struct Election {
     /// The term of this process.
     term: watch::Sender<Option<ActiveTerm>>,
-    is_closed: watch::Receiver<bool>,
-}
-
-impl Default for Elections {
-    fn default() -> Self {
-        Self { named: Mutex::default(), is_closed: watch::Sender::new(false) }
-    }
 }
 
 impl Elections {
@@ -43,21 +34,15 @@ impl Elections {
             return election;
         }
         named.retain(|_, election| election.strong_count() > 0);
-        let election =
-            Arc::new(Election { term: watch::Sender::new(None), is_closed: self.is_closed.subscribe() });
+        let election = Arc::new(Election { term: watch::Sender::new(None) });
         named.insert(Name::clone(key.name()), Arc::downgrade(&election));
         election
     }
 
-    /// Ends all terms of this process: the manager is shut down.
-    pub(crate) fn close(&self) {
-        self.is_closed.send_replace(true);
-    }
-
-    /// Holds each lock of these elections, as another thread may at a `fork`.
+    /// Holds the lock of these elections, as another thread may at a `fork`.
     #[cfg(test)]
     pub(crate) fn lock_all(&self) -> impl Sized + '_ {
-        (lock(&self.named), self.is_closed.borrow())
+        lock(&self.named)
     }
 }
 
@@ -92,15 +77,6 @@ impl Election {
         if let Some(active) = active {
             active.request_resignation();
             let _ = term.wait_for(|term| term.as_ref().is_none_or(|term| !term.is(&active))).await;
-        }
-    }
-
-    /// Sleeps for `time`, or until the manager is shut down.
-    pub(super) async fn sleep_unless_closed(&self, engine: &Engine, time: Duration) {
-        let mut is_closed = self.is_closed.clone();
-        tokio::select! {
-            () = engine.backend.sleep(time) => {}
-            _ = is_closed.wait_for(|is_closed| *is_closed) => {}
         }
     }
 }
@@ -140,11 +116,11 @@ impl LocalTerm {
     }
 
     /// Waits until the term is to end: this process resigns, or the manager is shut down.
-    pub(super) async fn resigned(&self) {
-        let (mut resigns, mut is_closed) = (self.active.resigns.subscribe(), self.election.is_closed.clone());
+    pub(super) async fn resigned(&self, engine: &Engine) {
+        let mut resigns = self.active.resigns.subscribe();
         tokio::select! {
             _ = resigns.wait_for(|resigns| *resigns) => {}
-            _ = is_closed.wait_for(|is_closed| *is_closed) => {}
+            () = engine.calls.closed.wait() => {}
         }
     }
 }
@@ -197,7 +173,7 @@ mod tests {
         let mut resigning = Box::pin(election.resign());
         assert!(election.is_leading(engine));
         assert!(resigning.as_mut().now_or_never().is_none(), "it waits for the end of the term");
-        assert!(leading.resigned().now_or_never().is_some());
+        assert!(leading.resigned(engine).now_or_never().is_some());
 
         drop(leading);
 

@@ -163,7 +163,10 @@ impl Leadership {
             let has_successor = resigned && matches!(self.manager.record_of(&key).await, Ok(Some(_)));
             let time = if has_successor { self.lease.unwrap_or(engine.lease) } else { pause };
             pause = (pause * 2).min(LAST_PAUSE);
-            election.sleep_unless_closed(engine, time).await;
+            tokio::select! {
+                () = engine.backend.sleep(time) => {}
+                () = engine.calls.closed.wait() => {}
+            }
         }
     }
 
@@ -229,7 +232,7 @@ where
         let mut ending = pin!(async {
             tokio::select! {
                 biased;
-                () = leading.resigned() => Ok(TermEnd::Resigned),
+                () = leading.resigned(&hold.engine) => Ok(TermEnd::Resigned),
                 _ = guard.lost() => guard.check().map(|()| TermEnd::Resigned),
             }
         });

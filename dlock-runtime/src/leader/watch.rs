@@ -118,9 +118,11 @@ impl LeaderWatch {
                 self.reported = reported;
                 return Ok(Some(CurrentLeader { owner, ..leader }));
             };
+            let engine = self.manager.engine();
             tokio::select! {
                 _ = changes.changed() => {}
-                () = election.sleep_unless_closed(self.manager.engine(), interval) => {}
+                () = engine.backend.sleep(interval) => {}
+                () = engine.calls.closed.wait() => {}
             }
         }
     }
