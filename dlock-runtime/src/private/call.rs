@@ -5,10 +5,9 @@
 //! becomes: see `outcome` in dlock-macros.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 
@@ -204,8 +203,9 @@ impl Call {
     /// # Errors
     ///
     /// Any error that keeps a body from starting.
-    pub fn acquire(&self) -> Acquire<'_> {
-        Acquire { call: self, entering: self.entering() }
+    pub fn acquire(&self) -> impl Future<Output = Result<()>> + use<'_> {
+        let mut entering = self.entering();
+        poll_fn(move |cx| self.poll_entering(&mut entering, cx))
     }
 
     /// Acquires the lock unless [`acquire`](Self::acquire) has, runs the body, drops it in place,
@@ -287,23 +287,6 @@ impl Call {
     /// Returns the first state of the body.
     fn started(&self) -> CallState<'_> {
         self.guard().held().map_or(CallState::Unlocked, |held| CallState::Running(Running::new(held)))
-    }
-}
-
-/// Acquires the lock of a call. See [`Call::acquire`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless polled"]
-pub struct Acquire<'a> {
-    call: &'a Call,
-    entering: Option<Acquiring>,
-}
-
-impl Future for Acquire<'_> {
-    type Output = Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        this.call.poll_entering(&mut this.entering, cx)
     }
 }
 

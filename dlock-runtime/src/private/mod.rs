@@ -12,7 +12,7 @@ pub mod scheduled;
 
 use std::time::Duration;
 
-pub use call::{Acquire, Call, Callsite, Run};
+pub use call::{Call, Callsite, Run};
 pub use return_types::{
     Carrier, CarrierOfNone, CarriesLockError, Completed, CompletedAlone, DidNotRun, ReportsLockError,
     ReportsLoss, Skips, finish, finish_or_skip, finish_started, skip_unavailable,
