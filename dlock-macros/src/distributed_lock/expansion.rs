@@ -79,15 +79,17 @@ impl Expansion<'_> {
                 #question
                 #skip
                 #bindings
-                let __dlock_call = #begun #varying;
+                let __dlock_call = #begun;
+                #varying
                 let __dlock_key = #key;
                 #with_key
             }
         }
     }
 
-    /// The options that are evaluated at each call, as methods of the call.
+    /// Statements that set the options that are evaluated at each call. Empty if there are none.
     fn varying(&self) -> TokenStream {
+        let private = &self.private;
         let options = &self.args.options;
         let times = [
             ("lease", &options.lease),
@@ -103,7 +105,14 @@ impl Expansion<'_> {
             let (name, value) = (Ident::new(name, span), without_braces(value));
             quote_spanned!(span=> .#name(#value))
         });
-        setters.collect()
+        let setters: TokenStream = setters.collect();
+        if setters.is_empty() {
+            return setters;
+        }
+        quote_spanned! {Span::mixed_site()=>
+            let __dlock_options = #private::Call::options(&__dlock_call) #setters;
+            let __dlock_call = #private::Call::with_options(__dlock_call, __dlock_options);
+        }
     }
 
     /// The site: what all calls of the function have in common.

@@ -412,8 +412,11 @@ fn a_value_that_uses_an_argument_is_evaluated_at_each_call() {
     ] {
         let expanded = dense(&expand_above(&format!("key = \"a:<id>\", {parameter}"), ITEM));
 
-        // The setter follows the site, which is a constant.
-        assert!(expanded.contains(&format!("Options::new())}}){setter};")), "`{parameter}`: {expanded}");
+        // The setter changes a copy of the options of the site, which is a constant.
+        let call = format!(
+            "Options::new())}});let__dlock_options=::dlock_runtime::__private::Call::options(&__dlock_call){setter};"
+        );
+        assert!(expanded.contains(&call), "`{parameter}`: {expanded}");
     }
     for constant in ["lease = LEASE", "lease = lease_of(3)", "retry = TRIES", "retry = tries(OTHER)"] {
         let expanded = dense(&expand_above(&format!("key = \"a:<id>\", {constant}"), ITEM));

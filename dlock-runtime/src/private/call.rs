@@ -129,44 +129,16 @@ impl Call {
         Self { site, manager, options: None, key: None, telemetry: CallSpan::none(), guard: OnceCell::new() }
     }
 
-    /// Sets the lease of this call.
-    #[must_use]
-    pub fn lease(self, lease: Duration) -> Self {
-        self.change(|options| options.lease = Some(lease))
-    }
-
-    /// Sets how long this call waits.
-    #[must_use]
-    pub fn wait(self, wait: Duration) -> Self {
-        self.change(|options| options.wait = Some(wait))
-    }
-
-    /// Sets the number of retries of this call.
-    #[must_use]
-    pub fn retry(self, retry: u32) -> Self {
-        self.change(|options| options.retry = retry)
-    }
-
-    /// Sets the maximum duration of this call's hold.
-    #[must_use]
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        self.change(|options| options.max_hold = Some(max_hold))
-    }
-
-    /// Sets the minimum time of this call's hold.
-    #[must_use]
-    pub fn min_hold(self, min_hold: Duration) -> Self {
-        self.change(|options| options.min_hold = Some(min_hold))
-    }
-
-    fn change(mut self, change: impl FnOnce(&mut Options)) -> Self {
-        change(self.options.get_or_insert_with(|| Box::new(self.site.options)));
-        self
-    }
-
     /// Returns the options of this call.
-    fn options(&self) -> &Options {
+    #[must_use]
+    pub fn options(&self) -> &Options {
         self.options.as_deref().unwrap_or(&self.site.options)
+    }
+
+    /// Sets the options of this call.
+    #[must_use]
+    pub fn with_options(self, options: Options) -> Self {
+        Self { options: Some(Box::new(options)), ..self }
     }
 
     /// Starts the key of this call.
@@ -182,7 +154,7 @@ impl Call {
         if let Some(changes) = changes {
             let mut options = *self.options();
             changes.apply(&mut options);
-            self.options = Some(Box::new(options));
+            self = self.with_options(options);
         }
         let key = self
             .manager
@@ -360,6 +332,7 @@ impl<F: Future, K> fmt::Debug for Run<'_, F, K> {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::time::Duration;
 
     use futures_util::FutureExt as _;
 
@@ -390,9 +363,12 @@ mod tests {
     async fn options_come_from_site_arguments_and_overrides() {
         let locks = in_memory().await;
 
-        let call = Call::under(&locks, &SITE).lease(5 * SECOND).max_hold(9 * SECOND).min_hold(SECOND);
-        let call = call.wait(SECOND).key("order:7");
-        let other = Call::under(&locks, &PLAIN).wait(SECOND).retry(2).key("order:7");
+        let call = Call::under(&locks, &SITE);
+        let options = call.options().lease(5 * SECOND).max_hold(9 * SECOND).min_hold(SECOND).wait(SECOND);
+        let call = call.with_options(options).key("order:7");
+        let other = Call::under(&locks, &PLAIN);
+        let options = other.options().wait(SECOND).retry(2);
+        let other = other.with_options(options).key("order:7");
 
         let Options { lease, max_hold, min_hold, wait, retry, .. } = *call.options();
         assert_eq!((lease, max_hold, min_hold), (Some(5 * SECOND), Some(9 * SECOND), Some(SECOND)));
@@ -479,7 +455,9 @@ mod tests {
     async fn min_hold_on_success_depends_on_the_value_of_the_body() {
         for (value, is_kept) in [(Ok(7), true), (Err("it failed"), false)] {
             let locks = in_memory().await;
-            let call = Call::under(&locks, &SITE).min_hold(10 * SECOND).key("a");
+            let call = Call::under(&locks, &SITE);
+            let options = call.options().min_hold(10 * SECOND);
+            let call = call.with_options(options).key("a");
             let body = pin!(Body::Future { future: call.with_success(async { value }, Result::is_err) });
 
             let ran = call.run(body, Result::is_err).await;
