@@ -9,12 +9,11 @@ use syn::{Error, Expr, ExprPath, LitBool, Path};
 use super::{VOCABULARY, conflicts, values};
 use crate::arguments::duration::{self, Time};
 use crate::arguments::{self, values as shared};
-use crate::key::KeySource;
 use crate::report::Report;
 
 /// The parameters of one attribute.
 pub(crate) struct Args {
-    pub(crate) key: KeySource,
+    pub(crate) key: Expr,
     pub(crate) options: Options,
 }
 
@@ -89,59 +88,51 @@ impl Args {
     /// Parses the attribute's text. Every error goes to `report`. Returns `None` after an error
     /// that leaves no key.
     pub(crate) fn parse(tokens: TokenStream, report: &mut Report) -> Option<Self> {
-        let mut draft = Draft::default();
-        arguments::parse(&VOCABULARY, tokens, report, |name, value| draft.set(name, value));
-        let Draft { key, options } = draft;
+        let mut key = None;
+        let mut options = Options::default();
+        arguments::parse(&VOCABULARY, tokens, report, |name, value| options.set(&mut key, name, value));
         conflicts::check(&options, report);
         Some(Self { key: key?, options })
     }
 }
 
-/// The parameters that have been parsed so far.
-#[derive(Default)]
-struct Draft {
-    key: Option<KeySource>,
-    options: Options,
-}
-
-impl Draft {
+impl Options {
     /// Parses one parameter. Returns `false` if there is none of this name.
-    fn set(&mut self, name: &Ident, value: Expr) -> syn::Result<bool> {
-        let Self { key, options } = self;
+    fn set(&mut self, key: &mut Option<Expr>, name: &Ident, value: Expr) -> syn::Result<bool> {
         let words = &VOCABULARY;
         match name.to_string().as_str() {
-            "key" => *key = Some(KeySource::new(value)),
+            "key" => *key = Some(value),
             "lease" => {
                 let lease = |value: &Expr| shared::lease(words, "lease", value, "30s");
-                options.lease = Some(values::evaluated_or(&value, lease)?);
+                self.lease = Some(values::evaluated_or(&value, lease)?);
             }
-            "renew" => options.renew = Some(shared::boolean("renew", &value)?),
-            "retry" => options.retry = Some(values::retry(value)?),
+            "renew" => self.renew = Some(shared::boolean("renew", &value)?),
+            "retry" => self.retry = Some(values::retry(value)?),
             "wait" => {
                 let wait = |value: &Expr| Time::parse(words, "wait", value, "5s");
-                options.wait = Some(values::evaluated_or(&value, wait)?);
+                self.wait = Some(values::evaluated_or(&value, wait)?);
             }
-            "backoff" => options.backoff = Some(duration::parse_range(words, "backoff", &value)?),
+            "backoff" => self.backoff = Some(duration::parse_range(words, "backoff", &value)?),
             "max_hold" => {
                 let max_hold = |value: &Expr| shared::lease(words, "max_hold", value, "10m");
-                options.max_hold = Some(values::evaluated_or(&value, max_hold)?);
+                self.max_hold = Some(values::evaluated_or(&value, max_hold)?);
             }
             "min_hold" => {
                 let min_hold = |value: &Expr| shared::stored(words, "min_hold", value, "50s");
-                options.min_hold = Some(values::evaluated_or(&value, min_hold)?);
+                self.min_hold = Some(values::evaluated_or(&value, min_hold)?);
             }
-            "min_hold_on" => options.min_hold_on_ok = Some((values::min_hold_on(&value)?, value.span())),
-            "reentrant" => options.reentrant = Some(shared::boolean("reentrant", &value)?),
-            "on_contended" => options.on_contended = values::on_contended(value)?,
-            "on_lost" => options.on_lost = values::on_lost(&value)?,
-            "on_unavailable" => options.on_unavailable = values::on_unavailable(&value)?,
-            "release" => options.release = values::release(&value)?,
-            "guard" => options.guard = Some(shared::variable("guard", &value, "the held lock", "lock")?),
-            "manager" => options.manager = Some(shared::manager(value)?),
-            "namespace" => options.namespace = Some(shared::namespace(value)?),
-            "name" => options.name = Some(shared::name(value)?),
+            "min_hold_on" => self.min_hold_on_ok = Some((values::min_hold_on(&value)?, value.span())),
+            "reentrant" => self.reentrant = Some(shared::boolean("reentrant", &value)?),
+            "on_contended" => self.on_contended = values::on_contended(value)?,
+            "on_lost" => self.on_lost = values::on_lost(&value)?,
+            "on_unavailable" => self.on_unavailable = values::on_unavailable(&value)?,
+            "release" => self.release = values::release(&value)?,
+            "guard" => self.guard = Some(shared::variable("guard", &value, "the held lock", "lock")?),
+            "manager" => self.manager = Some(shared::manager(value)?),
+            "namespace" => self.namespace = Some(shared::namespace(value)?),
+            "name" => self.name = Some(shared::name(value)?),
             "kind" => values::kind(&value)?,
-            "crate" => options.runtime = Some(shared::runtime(value)?),
+            "crate" => self.runtime = Some(shared::runtime(value)?),
             "keys" if key.is_some() => {
                 let problem =
                     "this version of dlock locks one key per attribute: keep `key`, and leave `keys` out";

@@ -9,12 +9,11 @@ use super::scope::ScopeSource;
 use super::{VOCABULARY, conflicts, values};
 use crate::arguments::duration::Time;
 use crate::arguments::{self, values as shared};
-use crate::key::KeySource;
 use crate::report::Report;
 
 /// The parameters of one attribute.
 pub(crate) struct IdempotentArgs {
-    pub(crate) key: KeySource,
+    pub(crate) key: Expr,
     pub(crate) options: RecordOptions,
 }
 
@@ -102,10 +101,10 @@ impl IdempotentArgs {
 
 impl RecordOptions {
     /// Parses one parameter. Returns `false` if there is none of this name.
-    fn set(&mut self, key: &mut Option<KeySource>, name: &Ident, value: Expr) -> syn::Result<bool> {
+    fn set(&mut self, key: &mut Option<Expr>, name: &Ident, value: Expr) -> syn::Result<bool> {
         let words = &VOCABULARY;
         match name.to_string().as_str() {
-            "key" => *key = Some(KeySource::new(value)),
+            "key" => *key = Some(value),
             "scope" => {
                 self.scope = Some(ScopeSource::Everyone); // a wrong scope is not a missing one
                 self.scope = Some(ScopeSource::parse(&value)?);

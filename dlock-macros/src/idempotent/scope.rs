@@ -10,7 +10,7 @@ use syn::{Error, Expr, LitStr};
 
 use super::VOCABULARY;
 use crate::function::Function;
-use crate::key::{Key, KeySource, Template};
+use crate::key::{Key, Template};
 use crate::report::Report;
 
 /// The callers that may see a result.
@@ -41,7 +41,7 @@ impl ScopeSource {
 /// Adds the scope to the key, and reports a key that needs one. Every error goes to `report`.
 pub(super) fn apply(
     scope: Option<&ScopeSource>,
-    source: &KeySource,
+    source: &Expr,
     key: &mut Key,
     function: &Function,
     report: &mut Report,
@@ -57,12 +57,8 @@ pub(super) fn apply(
         (Some(ScopeSource::Everyone), _) => {}
         (None, key) => {
             if let Some(place) = key.single_value(function) {
-                let span = match source {
-                    KeySource::Template(literal) => literal.span(),
-                    KeySource::Expression(whole) => whole.span(),
-                };
                 report.push(Error::new(
-                    span,
+                    source.span(),
                     format!(
                         "`{place}` alone makes the key: if a client chooses it, one client can read the result of another. Write `scope = user` with the argument that says who the client is, or `scope = everyone` if every caller may see the result"
                     ),

@@ -27,21 +27,12 @@ use crate::runtime;
 use crate::vocabulary::Vocabulary;
 use template::{Modifier, Piece, Placeholder, Step};
 
-/// The source of the key.
-pub(crate) enum KeySource {
-    /// A string literal: text with placeholders.
-    Template(LitStr),
-    /// Any other expression, which returns the whole key.
-    Expression(Expr),
-}
-
-impl KeySource {
-    /// Returns the source that the value of the parameter `key` is.
-    pub(crate) fn new(value: Expr) -> Self {
-        match value {
-            Expr::Lit(ExprLit { lit: Lit::Str(template), .. }) => Self::Template(template),
-            whole => Self::Expression(whole),
-        }
+/// Returns the template, if the value of the parameter `key` is one. Any other expression returns
+/// the whole key.
+pub(crate) fn template_of(source: &Expr) -> Option<&LitStr> {
+    match source {
+        Expr::Lit(ExprLit { lit: Lit::Str(template), .. }) => Some(template),
+        _ => None,
     }
 }
 
@@ -57,19 +48,12 @@ pub(crate) enum Key {
 
 impl Key {
     /// Parses `source` for `function`. Every error goes to `report`.
-    pub(crate) fn parse(
-        words: &Vocabulary,
-        source: &KeySource,
-        function: &Function,
-        report: &mut Report,
-    ) -> Self {
-        match source {
-            KeySource::Template(literal) => Self::Template(Template::parse(words, literal, function, report)),
-            KeySource::Expression(key) => {
-                report.check(checks::whole_key(words, key, function));
-                Self::Expression { key: key.clone(), constant: function.is_constant(key) }
-            }
+    pub(crate) fn parse(words: &Vocabulary, source: &Expr, function: &Function, report: &mut Report) -> Self {
+        if let Some(template) = template_of(source) {
+            return Self::Template(Template::parse(words, template, function, report));
         }
+        report.check(checks::whole_key(words, source, function));
+        Self::Expression { key: source.clone(), constant: function.is_constant(source) }
     }
 
     /// Returns the arguments that the key uses, or `None` if it is an expression, which may use
