@@ -9,7 +9,7 @@
 //! See `function` for a plain `async fn`.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
-use quote::{ToTokens, quote_spanned};
+use quote::quote_spanned;
 use syn::parse::Parser;
 use syn::{GenericArgument, Pat, Path, PathArguments, ReturnType, Signature, Type, TypeParamBound};
 
@@ -17,20 +17,15 @@ use super::{Destructured, Parameter};
 
 /// The parts of a boxed function.
 pub(crate) struct BoxedFn {
-    pub(crate) around: Boxed,
+    /// Everything before the parentheses: `Box::pin`, and statements before it.
+    pub(crate) before: TokenStream,
     pub(crate) body: Group,
     pub(crate) output: Type,
 }
 
-/// The code around the body, which the expansion puts around the new body.
-pub(crate) struct Boxed {
-    /// Everything before the parentheses: `Box::pin`, and statements before it.
-    pub(crate) before: TokenStream,
-}
-
-impl Boxed {
+impl BoxedFn {
     /// Takes the function apart, or returns `None` if it does not have this form.
-    pub(crate) fn parse(signature: &Signature, body: &Group) -> Option<BoxedFn> {
+    pub(crate) fn parse(signature: &Signature, body: &Group) -> Option<Self> {
         let output = match &signature.output {
             ReturnType::Type(_, output) => awaited(output)?,
             ReturnType::Default => return None,
@@ -49,11 +44,7 @@ impl Boxed {
             [TokenTree::Ident(first), TokenTree::Ident(second), TokenTree::Group(body)]
                 if first == "async" && second == "move" && body.delimiter() == Delimiter::Brace =>
             {
-                Some(BoxedFn {
-                    around: Self { before: before.into_iter().collect() },
-                    body: body.clone(),
-                    output,
-                })
+                Some(Self { before: before.into_iter().collect(), body: body.clone(), output })
             }
             _ => None,
         }
@@ -179,12 +170,6 @@ fn arguments(path: &Path) -> Option<impl Iterator<Item = &GenericArgument>> {
     match &path.segments.last()?.arguments {
         PathArguments::AngleBracketed(arguments) => Some(arguments.args.iter()),
         _ => None,
-    }
-}
-
-impl ToTokens for Boxed {
-    fn to_tokens(&self, tokens: &mut TokenStream) {
-        self.before.to_tokens(tokens);
     }
 }
 

@@ -20,7 +20,7 @@ use syn::{Attribute, Error, Expr, FnArg, Pat, PatIdent, PathSegment, Signature, 
 use crate::arguments::values::mentions;
 use crate::report::written;
 use crate::vocabulary::Vocabulary;
-use boxed::Boxed;
+use boxed::BoxedFn;
 use output::Output;
 
 /// A function that an attribute can be written above.
@@ -35,7 +35,7 @@ pub(crate) struct Function {
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) output: Output,
     /// The code that `#[async_trait]` has put around the body.
-    pub(crate) boxed: Option<Boxed>,
+    pub(crate) boxed: Option<TokenStream>,
     pub(crate) inner_attributes: Vec<Attribute>,
     pub(crate) body: Group,
 }
@@ -100,10 +100,10 @@ impl Function {
         let (output, boxed, body) = if signature.asyncness.is_some() {
             (Output::of(&signature.output, signature.ident.span()), None, body)
         } else {
-            let boxed = Boxed::parse(&signature, &body).ok_or_else(|| not_async(words, &signature))?;
+            let boxed = BoxedFn::parse(&signature, &body).ok_or_else(|| not_async(words, &signature))?;
             boxed::bind(&boxed.body, &mut parameters);
             let body = boxed::used(&boxed.body, &parameters);
-            (Output::new(boxed.output.clone()), Some(boxed.around), body)
+            (Output::new(boxed.output.clone()), Some(boxed.before), body)
         };
         let (inner_attributes, body) = inner_attributes(body);
         Ok(Self {

@@ -11,12 +11,13 @@ mod checks;
 #[cfg(test)]
 mod tests;
 
-use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, Fields, Generics, Item, Member, Type, WherePredicate, parse_quote};
+use syn::{Attribute, Error, Fields, Generics, Item, Member, Type, TypeParam, WherePredicate, parse_quote};
 
+use crate::arguments::values::mentions;
 use crate::report::{self, Report};
 
 /// Expands the derive.
@@ -101,9 +102,11 @@ impl Body {
             let borrowed = phantom.borrowed();
             quote_spanned!(phantom.span()=> let ::core::marker::PhantomData = #borrowed;)
         });
-        let generic = values
-            .iter()
-            .filter(|value| generics.type_params().any(|parameter| value.names(&parameter.ident)));
+        let uses = |value: &Place<'_>, parameter: &TypeParam| {
+            mentions(&value.ty.to_token_stream(), &parameter.ident.to_string())
+        };
+        let generic =
+            values.iter().filter(|value| generics.type_params().any(|parameter| uses(value, parameter)));
         Ok(Self {
             bounds: generic.map(|value| value.bound(runtime)).collect(),
             write: phantoms.chain([write]).collect(),
@@ -185,17 +188,5 @@ impl Place<'_> {
             Type::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == "PhantomData"),
             _ => false,
         }
-    }
-
-    /// Returns `true` if the type uses the type parameter `name`.
-    fn names(&self, name: &Ident) -> bool {
-        fn within(tokens: TokenStream, name: &Ident) -> bool {
-            tokens.into_iter().any(|token| match token {
-                TokenTree::Ident(ident) => ident == *name,
-                TokenTree::Group(group) => within(group.stream(), name),
-                _ => false,
-            })
-        }
-        within(self.ty.to_token_stream(), name)
     }
 }
