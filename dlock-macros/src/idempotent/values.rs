@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
-use syn::{Error, Expr, ExprCall, ExprLit, Lit, LitInt};
+use syn::{Error, Expr, ExprLit, Lit, LitInt};
 
 use super::VOCABULARY;
 use super::args::{Fingerprint, OnCrash, OnDuplicate, OnError, Otherwise};
 use crate::arguments::duration::Time;
 use crate::arguments::names::{nearest, plain};
-use crate::arguments::values as shared;
+use crate::arguments::values::{self as shared, word};
 
 /// Parses `ttl`, how long a result is kept.
 pub(super) fn ttl(value: &Expr) -> syn::Result<Time> {
@@ -49,7 +49,7 @@ pub(super) fn on_duplicate(value: &Expr) -> syn::Result<OnDuplicate> {
             value.span(),
             "`wait` needs the longest time to wait for the stored result: write `on_duplicate = wait(\"10s\")`",
         )),
-        Expr::Call(call) if is_named(call, "wait") => {
+        Expr::Call(call) if word(&call.func).as_deref() == Some("wait") => {
             let mut times = call.args.iter();
             match (times.next(), times.next()) {
                 (Some(time), None) => {
@@ -72,7 +72,7 @@ pub(super) fn on_duplicate(value: &Expr) -> syn::Result<OnDuplicate> {
 
 /// Parses `on_crash`.
 pub(super) fn on_crash(value: &Expr) -> syn::Result<(OnCrash, Span)> {
-    let policy = match shared::word(value).as_deref() {
+    let policy = match word(value).as_deref() {
         Some("fail") => OnCrash::Fail,
         Some("rerun") => OnCrash::Rerun,
         Some("resume") => OnCrash::Resume,
@@ -108,7 +108,7 @@ pub(super) fn on_error(value: &Expr) -> syn::Result<OnError> {
         Expr::Path(path) if path.path.is_ident("forget") => Ok(OnError::Forget),
         Expr::Path(path) if path.path.is_ident("remember") => Ok(OnError::Remember),
         Expr::Path(path) if path.path.is_ident("remember_if") => Err(remember_if(value.span())),
-        Expr::Call(call) if is_named(call, "remember_if") => {
+        Expr::Call(call) if word(&call.func).as_deref() == Some("remember_if") => {
             let mut predicates = call.args.iter();
             match (predicates.next(), predicates.next()) {
                 (Some(Expr::Path(path)), None) => Ok(OnError::RememberIf(path.clone())),
@@ -146,11 +146,7 @@ pub(super) fn on_missing(value: &Expr) -> syn::Result<Otherwise> {
 }
 
 fn otherwise(value: &Expr, problem: &str) -> syn::Result<Otherwise> {
-    match value {
-        Expr::Path(path) if path.path.is_ident("error") => Ok(Otherwise::Error),
-        Expr::Path(path) if path.path.is_ident("run") => Ok(Otherwise::Run),
-        other => Err(Error::new(other.span(), problem)),
-    }
+    shared::one_of(value, &[("error", Otherwise::Error), ("run", Otherwise::Run)], problem)
 }
 
 /// Parses `version`, the version of the stored type.
@@ -162,8 +158,4 @@ pub(super) fn version(value: &Expr) -> syn::Result<LitInt> {
             "`version` is a number that you increase if a stored result can no longer be decoded: write `version = 2`",
         )),
     }
-}
-
-fn is_named(call: &ExprCall, name: &str) -> bool {
-    matches!(&*call.func, Expr::Path(path) if path.path.is_ident(name))
 }

@@ -29,15 +29,13 @@ pub(super) fn name(value: &Expr) -> syn::Result<LitStr> {
 
 /// Parses `overlap`.
 pub(super) fn overlap(value: &Expr) -> syn::Result<Overlap> {
-    match word(value).as_deref() {
-        Some("skip") => Ok(Overlap::Skip),
-        Some("queue_one") => Ok(Overlap::QueueOne),
-        Some("cancel_previous") => Ok(Overlap::CancelPrevious),
-        _ => Err(Error::new(
-            value.span(),
-            "`overlap` is `skip`, `queue_one` (the first tick that waits runs next) or `cancel_previous` (the active run is dropped): write `overlap = skip`, or leave it out",
-        )),
-    }
+    let problem = "`overlap` is `skip`, `queue_one` (the first tick that waits runs next) or `cancel_previous` (the active run is dropped): write `overlap = skip`, or leave it out";
+    let words = [
+        ("skip", Overlap::Skip),
+        ("queue_one", Overlap::QueueOne),
+        ("cancel_previous", Overlap::CancelPrevious),
+    ];
+    shared::one_of(value, &words, problem)
 }
 
 /// Parses `catch_up`.
@@ -127,12 +125,6 @@ pub(super) fn on_error(value: &Expr) -> syn::Result<u32> {
 
 /// Parses `on_crash`.
 pub(super) fn on_crash(value: &Expr) -> syn::Result<OnCrash> {
-    match word(value).as_deref() {
-        Some("rerun") => Ok(OnCrash::Rerun),
-        Some("skip") => Ok(OnCrash::Skip),
-        _ => Err(Error::new(
-            value.span(),
-            "`on_crash` is `rerun` (a tick whose process crashed runs again) or `skip`: write `on_crash = rerun`, or leave it out",
-        )),
-    }
+    let problem = "`on_crash` is `rerun` (a tick whose process crashed runs again) or `skip`: write `on_crash = rerun`, or leave it out";
+    shared::one_of(value, &[("rerun", OnCrash::Rerun), ("skip", OnCrash::Skip)], problem)
 }
