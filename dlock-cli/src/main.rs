@@ -9,18 +9,16 @@
 //! | `args` | the command line |
 //! | `idem` | the records of idempotent calls |
 //! | `jobs` | scheduled jobs |
-//! | `json` | a finding on one line, for programs |
 
 mod args;
 mod idem;
 mod jobs;
-mod json;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use dlock_runtime::doctor::Severity;
+use dlock_runtime::doctor::{Finding, Severity};
 use dlock_runtime::{LockKey, LockManager, Result};
 
 use crate::args::Task;
@@ -60,7 +58,7 @@ async fn run(task: Task) -> Result<ExitCode> {
 async fn doctor(url: &str, json: bool) -> Result<ExitCode> {
     let report = dlock_runtime::doctor(url).await?;
     if json {
-        say(&report.findings().iter().map(|finding| json::line(finding) + "\n").collect::<String>());
+        say(&report.findings().iter().map(json_line).collect::<String>());
     } else {
         say(&format!("{report}\n"));
     }
@@ -69,6 +67,20 @@ async fn doctor(url: &str, json: bool) -> Result<ExitCode> {
         Severity::Ok | Severity::Note => ExitCode::SUCCESS,
         Severity::Warning | Severity::Danger => ExitCode::FAILURE,
     })
+}
+
+/// Returns a finding as a JSON object on one line. A missing value is `null`.
+fn json_line(finding: &Finding) -> String {
+    let fields = [
+        ("severity", Some(finding.severity().name())),
+        ("check", Some(finding.check())),
+        ("server", finding.server()),
+        ("found", Some(finding.found())),
+        ("meaning", Some(finding.meaning())),
+        ("do", finding.remedy()),
+    ];
+    let fields = fields.map(|(name, value)| format!("\"{name}\":{}", serde_json::Value::from(value)));
+    format!("{{{}}}\n", fields.join(","))
 }
 
 async fn inspect(url: &str, key: &str) -> Result<ExitCode> {

@@ -54,7 +54,7 @@ impl Finding {
         found: impl Into<String>,
         meaning: impl Into<String>,
     ) -> Self {
-        let (found, meaning) = (plain(found.into()), meaning.into());
+        let (found, meaning) = (plain(found.into()), plain(meaning.into()));
         Self { severity, check, server: None, found, meaning, advice: None }
     }
 
@@ -66,7 +66,7 @@ impl Finding {
     }
 
     pub(super) fn advice(self, advice: impl Into<String>) -> Self {
-        Self { advice: Some(advice.into()), ..self }
+        Self { advice: Some(plain(advice.into())), ..self }
     }
 
     pub(super) fn of(self, server: &str) -> Self {
