@@ -11,7 +11,7 @@ use crate::CalendarError;
 use crate::{expression, fixed_times};
 
 /// The longest time before an instant for which a call already belongs to it.
-pub const LONGEST_EARLY: Duration = Duration::from_secs(10);
+const LONGEST_EARLY: Duration = Duration::from_secs(10);
 
 /// The shortest period of [`Calendar::every`].
 const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
@@ -144,7 +144,7 @@ impl Calendar {
     /// Returns the tick to which a call at `now` belongs.
     ///
     /// It is the next instant if that is at most *early* after `now`, and otherwise the last one.
-    /// *Early* is half of the distance between the two, and at most [`LONGEST_EARLY`]. So timers on
+    /// *Early* is half of the distance between the two, and at most 10 s. So timers on
     /// machines whose clocks differ mean the same tick, and a call between two distant instants
     /// belongs to the earlier.
     #[must_use]

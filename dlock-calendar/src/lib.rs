@@ -19,5 +19,5 @@ mod expression;
 mod field;
 mod fixed_times;
 
-pub use calendar::{Calendar, LONGEST_EARLY};
+pub use calendar::Calendar;
 pub use error::CalendarError;
