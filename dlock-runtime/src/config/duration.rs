@@ -14,7 +14,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
-        "" if !number.is_empty() => {
+        "" => {
             return Err(format!("`{text}` has no unit: write `{text}ms` or `{text}s`"));
         }
         _ => return Err(format!("`{text}` is not a duration: write `500ms`, `30s`, `5m` or `1h`")),

@@ -1,6 +1,6 @@
 //! The replies of the servers, as plain values.
 //!
-//! See `findings` and `fleet` for what they mean.
+//! See `findings` for what they mean.
 
 use std::fmt;
 use std::sync::Arc;
