@@ -31,7 +31,7 @@ pub(crate) fn begun(call: &TokenStream, manager: Option<&Expr>, site: &TokenStre
     }
 }
 
-/// Returns the name of a function in spans and metrics: the parameter `name`, or its path.
+/// Returns the name of a function in spans: the parameter `name`, or its path.
 pub(crate) fn name_of(function: &Function, given: Option<&Expr>) -> TokenStream {
     let path = format!("::{}", function.signature.ident.unraw());
     given.map_or_else(

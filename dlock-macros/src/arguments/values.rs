@@ -87,7 +87,7 @@ pub(crate) fn one_of<T: Copy>(value: &Expr, words: &[(&str, T)], problem: &str) 
     found.map(|(_, meaning)| *meaning).ok_or_else(|| Error::new(value.span(), problem))
 }
 
-/// Parses `name`, the function's name in spans and metrics.
+/// Parses `name`, the function's name in spans.
 pub(crate) fn name(value: Expr) -> syn::Result<Expr> {
     let problem = match &value {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value().is_empty() => "is empty",
@@ -97,7 +97,7 @@ pub(crate) fn name(value: Expr) -> syn::Result<Expr> {
     let span = value.span();
     Err(Error::new(
         span,
-        format!("`name` {problem}, and labels spans and metrics: write `name = \"place_order\"`"),
+        format!("`name` {problem}, and labels spans: write `name = \"place_order\"`"),
     ))
 }
 

@@ -31,7 +31,7 @@ pub struct Callsite {
 }
 
 impl Callsite {
-    /// Describes a function. `name` is its name in spans and metrics.
+    /// Describes a function. `name` is its name in spans.
     ///
     /// # Panics
     ///
