@@ -92,7 +92,7 @@ pub(crate) struct Node {
 enum NodeState {
     Ready(Arc<NodeConnection>),
     /// One of the first two attempts to replace a lost connection is in progress, or about to
-    /// begin. After a lazy start: the first attempt of all.
+    /// begin. After a lazy start, and for a primary of a cluster: the first attempt of all.
     Reconnecting(Reconnecting),
     Down(Failure),
 }
@@ -126,12 +126,7 @@ impl Node {
         process: ProcessId,
         settings: &Settings,
     ) -> Self {
-        let text = format!("not connected to {discovery} yet");
-        let state = Mutex::new(NodeState::unconnected(
-            Failure::new(FailureKind::Passing, text),
-            &discovery,
-            settings,
-        ));
+        let state = Mutex::new(NodeState::unconnected(&discovery, settings));
         let (listening, release_channels) = (
             AtomicBool::new(false),
             ReleaseChannels::new(encoding_of(settings, &discovery), Arc::clone(&shared)),
@@ -235,27 +230,29 @@ impl Node {
         }
     }
 
+    /// Removes the requests that wait for a connection and for which `is_taken` returns `true`, in
+    /// order.
+    pub(crate) fn take_waiting(&self, is_taken: impl Fn(&Request) -> bool) -> Vec<Request> {
+        match &mut *lock(&self.state) {
+            NodeState::Reconnecting(Reconnecting { waiting, .. }) => waiting.take_if(is_taken),
+            NodeState::Ready(_) | NodeState::Down(_) => Vec::new(),
+        }
+    }
+
     /// Drops `what` once the requests in flight on the connection for commands are completed; at
     /// once if there are none.
-    ///
-    /// Of the requests that wait for a connection, those for which `has_moved` returns `true` are
-    /// rejected: another server owns their slots, and a request to that server must not run before
-    /// them.
-    pub(crate) fn drop_behind(&self, what: impl Send + 'static, has_moved: impl Fn(&Request) -> bool) {
+    pub(crate) fn drop_behind(&self, what: impl Send + 'static) {
         let mut what: Option<Box<dyn Send>> = Some(Box::new(what));
-        let (connection, rejected) = match &mut *lock(&self.state) {
-            NodeState::Ready(connection) => (Some(Arc::clone(connection)), None),
-            NodeState::Reconnecting(Reconnecting { failure, waiting, lost, behind, .. }) => {
+        let connection = match &mut *lock(&self.state) {
+            NodeState::Ready(connection) => Some(Arc::clone(connection)),
+            NodeState::Reconnecting(Reconnecting { lost, behind, .. }) => {
                 if let Some(behind) = behind {
                     behind.extend(what.take()); // requests that have left `waiting` are being sent
                 }
-                (lost.clone(), Some((waiting.take_if(has_moved), failure.clone())))
+                lost.clone()
             }
-            NodeState::Down(_) => (None, None),
+            NodeState::Down(_) => None,
         };
-        if let Some((rejected, failure)) = rejected {
-            self.reject(rejected, &failure); // holds no lock
-        }
         if let (Some(connection), Some(what)) = (connection, what) {
             connection.in_flight.drop_behind(what); // of a lost one, its replies may not be completed yet
         }
@@ -433,13 +430,20 @@ impl Node {
 impl NodeState {
     /// Returns the state before the first connection.
     ///
-    /// If no caller waits for that connection, requests do, as for the replacement of a lost one. A
-    /// cluster keeps the requests for its primaries itself.
-    fn unconnected(failure: Failure, discovery: &Discovery, settings: &Settings) -> Self {
-        if !settings.lazy || matches!(discovery, Discovery::Primary(_)) {
+    /// If no caller waits for that connection, requests do, as for the replacement of a lost one.
+    fn unconnected(discovery: &Discovery, settings: &Settings) -> Self {
+        let (waiting, response_timeout) = (WaitingRequests::default(), settings.rules.response_timeout);
+        let is_primary = matches!(discovery, Discovery::Primary(_));
+        let text = if is_primary {
+            let longest = waiting_requests::longest_wait(response_timeout).as_millis();
+            format!("the connection to {discovery} was not established after {longest} ms")
+        } else {
+            format!("not connected to {discovery} yet")
+        };
+        let failure = Failure::new(FailureKind::Passing, text);
+        if !settings.lazy && !is_primary {
             return Self::Down(failure);
         }
-        let (waiting, response_timeout) = (WaitingRequests::default(), settings.rules.response_timeout);
         Self::Reconnecting(Reconnecting { failure, waiting, response_timeout, lost: None, behind: None })
     }
 

@@ -244,6 +244,12 @@ impl Node {
         self.sink.disconnected();
     }
 
+    /// Completes all requests. New ones are rejected until the node runs.
+    pub(crate) fn end(&self) {
+        let text = format!("the connection to {} is being replaced", self.discovery);
+        self.set_down(&Failure::new(FailureKind::Passing, text));
+    }
+
     /// Runs the tasks of a connection until one of them fails, and returns the failure.
     async fn serve(self: &Arc<Self>, connection: &NodeConnection, moved: bool) -> Failure {
         tokio::select! {
@@ -293,8 +299,7 @@ struct DownOnDrop<'a>(&'a Node);
 
 impl Drop for DownOnDrop<'_> {
     fn drop(&mut self) {
-        let text = format!("the connection to {} is being replaced", self.0.discovery);
-        self.0.set_down(&Failure::new(FailureKind::Passing, text));
+        self.0.end();
     }
 }
 
@@ -333,20 +338,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_waiting_requests_of_moved_slots_are_rejected() {
+    async fn waiting_requests_of_moved_slots_leave_before_the_barrier() {
         let (test, _connection) = reconnecting().await;
         let is_dropped = Arc::new(AtomicBool::new(false));
-
-        let what = SetOnDrop(Arc::clone(&is_dropped));
-        test.node.drop_behind(what, |request| request.key.starts_with("{7}"));
-
-        assert_eq!(test.told(), [("{7}a".to_owned(), false)]);
-        assert!(is_dropped.load(Ordering::SeqCst), "no request is in flight");
-        let NodeState::Reconnecting(Reconnecting { waiting, .. }) = &mut *lock(&test.node.state) else {
-            panic!("it still reconnects");
+        let take = |slot: &str| -> Vec<_> {
+            let taken = test.node.take_waiting(|request| request.key.starts_with(slot)).into_iter();
+            taken.map(|request| request.key.to_string()).collect()
         };
-        let left: Vec<_> = waiting.take().flat_map(|(requests, _)| requests).map(|of| of.key).collect();
-        assert_eq!(left.iter().map(|key| &**key).collect::<Vec<_>>(), ["{8}b"]);
+
+        assert_eq!((take("{7}"), take("{7}")), (vec!["{7}a".to_owned()], vec![]));
+        test.node.drop_behind(SetOnDrop(Arc::clone(&is_dropped)));
+
+        assert!(is_dropped.load(Ordering::SeqCst), "no request is in flight");
+        assert_eq!(take("{8}"), ["{8}b"]);
+        assert!(test.told().is_empty());
     }
 
     #[tokio::test]
@@ -357,7 +362,8 @@ mod tests {
         let (node, barrier, order) = (Arc::clone(&test.node), Arc::clone(&is_dropped), Arc::clone(&seen));
         test.on_reply(move |key, _| {
             if key == "{7}a" {
-                node.drop_behind(SetOnDrop(Arc::clone(&barrier)), |_| true);
+                assert!(node.take_waiting(|_| true).is_empty());
+                node.drop_behind(SetOnDrop(Arc::clone(&barrier)));
             }
             lock(&order).push((key.to_owned(), barrier.load(Ordering::SeqCst)));
         });

@@ -185,12 +185,12 @@ fn a_request_that_cannot_be_sent_may_succeed_later() {
 }
 
 #[test]
-fn requests_wait_for_a_first_connection_after_a_lazy_start() {
+fn requests_wait_for_a_first_connection() {
     for (discovery, is_lazy, waits) in [
         (Discovery::Fixed as fn(Arc<ConnectTarget>) -> Discovery, true, true),
         (Discovery::Fixed, false, false),
-        // A cluster keeps the requests for its primaries itself.
-        (Discovery::Primary, true, false),
+        (Discovery::Primary, true, true),
+        (Discovery::Primary, false, true),
     ] {
         let test = TestNode::down_with(discovery, |settings| settings.lazy = is_lazy);
 

@@ -92,12 +92,16 @@ impl WaitingRequests {
     }
 }
 
-/// Returns when a request expires.
-///
-/// That is 1/16 before the timeout of a single try, so that the call returns the reason rather than
-/// a timeout.
 fn expiry(now: BootInstant, response_timeout: Duration) -> BootInstant {
-    now.plus(response_timeout.saturating_sub(response_timeout / 16))
+    now.plus(longest_wait(response_timeout))
+}
+
+/// Returns how long a request waits.
+///
+/// That is 1/16 less than the timeout of a single try, so that the call returns the reason rather
+/// than a timeout.
+pub(crate) fn longest_wait(response_timeout: Duration) -> Duration {
+    response_timeout.saturating_sub(response_timeout / 16)
 }
 
 /// The limit for one server: about 10 MB.

@@ -39,7 +39,7 @@ use crate::backend::redis::node::Node;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{EngineSink, ReplySink as _};
 use crate::backend::redis::topology::LoadHint;
-use crate::backend::redis::topology::cluster::primary::{Primary, PrimaryReplySink, WaitingForConnection};
+use crate::backend::redis::topology::cluster::primary::{Primary, PrimaryReplySink};
 use crate::backend::redis::topology::cluster::redirects::RedirectedRequest;
 use crate::backend::redis::topology::cluster::slot_map::{Slot, SlotMap};
 use crate::backend::redis::topology::cluster::slot_migration::MigrationBarrier;
@@ -78,8 +78,6 @@ pub(crate) struct Cluster {
     parked: Notify,
     /// Notified when there is a new server to connect to.
     joined: Notify,
-    /// Notified when a request waits for the first attempt to connect to its primary.
-    waiting: Notify,
     /// Held while `run` runs. If a runtime ends, the previous `run` must not create nodes on it any
     /// more.
     running: tokio::sync::Mutex<()>,
@@ -141,22 +139,9 @@ impl PartialEq for Destination {
 struct RoutingDecision {
     fan: FanOut<Destination>,
     refused: Vec<(Request, Failure)>,
-    /// Whether a request waits for a connection to its primary.
-    waits: bool,
 }
 
 impl RoutingDecision {
-    /// Sends a request to a primary, or queues it until the first attempt to connect has ended.
-    fn ask(&mut self, member: &Arc<Primary>, history: RouteHistory, request: Request) {
-        if member.is_open() {
-            self.send(member, history, request);
-        } else {
-            member.start_connecting();
-            member.enqueue(request, history);
-            self.waits = true;
-        }
-    }
-
     fn send(&mut self, member: &Arc<Primary>, history: RouteHistory, request: Request) {
         let same_node = |destination: &Destination| Arc::ptr_eq(&destination.member, member);
         let to = Destination { member: Arc::clone(member), history };
@@ -205,7 +190,6 @@ impl Cluster {
             map_stale: Notify::new(),
             parked: Notify::new(),
             joined: Notify::new(),
-            waiting: Notify::new(),
             running: tokio::sync::Mutex::default(),
         })
     }
@@ -244,7 +228,10 @@ impl Cluster {
                     state.table.owner(slot)
                 };
                 match receiver {
-                    Some(member) => decided.ask(member, RouteHistory::default(), request),
+                    Some(member) => {
+                        self.open(member);
+                        decided.send(member, RouteHistory::default(), request);
+                    }
                     None => decided.refuse(request, FailureKind::Passing, NO_PRIMARY),
                 }
             }
@@ -261,10 +248,6 @@ impl Cluster {
             self.outgoing.push(QueuedSend::Requests(decided.fan));
         }
         drop(state);
-        if decided.waits {
-            self.joined.notify_one();
-            self.waiting.notify_one();
-        }
         self.send();
         if !decided.refused.is_empty() {
             let refused = decided.refused.into_iter();
@@ -274,53 +257,10 @@ impl Cluster {
         returned
     }
 
-    /// Ends the first attempt to connect to a primary. Requests that waited for it are sent, or
-    /// refused by the node.
-    fn finish_connecting(&self, member: &Arc<Primary>) {
-        if !member.is_open() {
-            self.decide(|_state, decided| {
-                for WaitingForConnection { request, history, .. } in member.finish_connecting() {
-                    decided.send(member, history, request);
-                }
-            });
-        }
-    }
-
     /// Connects to a primary if it was unused.
     fn open(&self, member: &Primary) {
         if member.start_connecting() {
             self.joined.notify_one();
-        }
-    }
-
-    /// Refuses requests that wait for the first connection to their primary for nearly the whole
-    /// response timeout; runs forever.
-    ///
-    /// A call with a single try then returns this reason instead of only a timeout.
-    async fn refuse_late(&self) {
-        let response_timeout = self.settings.rules.response_timeout;
-        let longest = response_timeout.saturating_sub(response_timeout / 16);
-        loop {
-            self.waiting.notified().await;
-            loop {
-                let oldest = self.decide(|state, decided| {
-                    let now = boot_time();
-                    let opening = state.members.iter().filter(|member| member.is_used() && !member.is_open());
-                    for member in opening.clone() {
-                        for late in member.take_waiting(|waiting| now.since(waiting.since) >= longest) {
-                            let why = format!(
-                                "the connection to redis at {} was not established after {} ms",
-                                member.address,
-                                longest.as_millis()
-                            );
-                            decided.refuse(late.request, FailureKind::Passing, &why);
-                        }
-                    }
-                    opening.filter_map(|member| member.waiting_since()).min()
-                });
-                let Some(oldest) = oldest else { break };
-                tokio::time::sleep(longest.saturating_sub(boot_time().since(oldest))).await;
-            }
         }
     }
 
@@ -333,8 +273,12 @@ impl Cluster {
                 }
             }
             QueuedSend::Behind(member, barrier) => {
-                let slots = Arc::clone(&barrier.slots);
-                member.node.drop_behind(barrier, |request| slots.contains(&Slot::of(&request.key)));
+                // They are older than the deferred requests for their keys. No other thread sends
+                // requests to the node before the barrier is placed.
+                let has_moved = |request: &Request| barrier.slots.contains(&Slot::of(&request.key));
+                let moved = member.node.take_waiting(has_moved);
+                lock(&self.state).deferred.splice(0..0, moved);
+                member.node.drop_behind(barrier);
             }
         });
     }
@@ -386,12 +330,12 @@ impl Cluster {
             let members = std::mem::take(&mut state.members); // the old nodes have ended
             let table = std::mem::replace(&mut state.table, SlotMap::new());
             drop(state);
-            let waiting = members.iter().flat_map(|member| member.finish_connecting());
-            let waiting: Vec<_> = waiting.map(|waiting| waiting.request).collect();
+            for member in &members {
+                member.node.end(); // a node that never ran may have waiting requests
+            }
             drop((members, table)); // nothing is locked
-            self.route(|_| waiting);
         }
-        let forever = async { tokio::join!(self.watch(), self.send_parked(), self.refuse_late()) };
+        let forever = async { tokio::join!(self.watch(), self.send_parked()) };
         tokio::pin!(forever);
         loop {
             for member in lock(&self.state).members.iter().filter(|member| member.is_used()) {
@@ -545,11 +489,17 @@ mod tests {
         cluster.member_at(&mut lock(&cluster.state), address).expect("there is room")
     }
 
+    /// Removes the requests that wait for a connection to a primary, and returns their keys.
+    pub(super) fn waiting_keys(cluster: &Cluster, address: &Address) -> Vec<String> {
+        let waiting = member(cluster, address).node.take_waiting(|_| true);
+        waiting.iter().map(|request| request.key.to_string()).collect()
+    }
+
     /// Adds a primary that was used, and is not reachable.
     pub(super) fn lost_member(cluster: &Cluster, address: &Address) -> Arc<Primary> {
         let member = member(cluster, address);
         member.start_connecting();
-        cluster.finish_connecting(&member);
+        member.node.end();
         member
     }
 
@@ -563,7 +513,7 @@ mod tests {
         let (first, connected) = oneshot::channel();
         running.spawn(Arc::clone(&member.node).run(Some(first)));
         connected.await.expect("the attempt ends").expect("the server takes connections");
-        cluster.finish_connecting(&member);
+        member.finish_connecting();
         member
     }
 
@@ -625,6 +575,20 @@ mod tests {
         assert_eq!((&mut next).now_or_never(), None);
 
         assert!(cluster.known(&old).is_none(), "the next run starts without primaries");
+    }
+
+    #[tokio::test]
+    async fn requests_to_a_primary_that_never_ran_are_refused_at_the_next_run() {
+        let cluster = cluster(&[]);
+        let events = recorded(&cluster, &[]);
+        assign(&cluster, Slot::of("{7}"), &at("10.0.0.1", 1), OwnershipSource::Map);
+        cluster.take(vec![acquire("{7}")]);
+        assert!(events.refused().is_empty());
+
+        assert_eq!(Box::pin(Arc::clone(&cluster).run(None)).now_or_never(), None);
+
+        let [(key, reason)] = &events.refused()[..] else { panic!("it is one request") };
+        assert_eq!((&**key, reason.contains("is being replaced")), ("{7}", true), "{reason}");
     }
 
     #[tokio::test]
@@ -809,9 +773,10 @@ mod tests {
         let longest = Duration::from_millis(150);
         let cluster = cluster_with(&settings, &[]);
         let events = recorded(&cluster, &[]);
-        assign(&cluster, Slot::of("{7}"), &at("10.0.0.1", 1), OwnershipSource::Map);
-        let refusing = Arc::clone(&cluster);
-        let refusing = tokio::spawn(async move { refusing.refuse_late().await });
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let silent = at("127.0.0.1", silent.local_addr().expect("it is bound").port());
+        assign(&cluster, Slot::of("{7}"), &silent, OwnershipSource::Map);
+        let connecting = tokio::spawn(Arc::clone(&member(&cluster, &silent).node).run(None));
 
         let begun = boot_time();
         cluster.take(vec![acquire("{7}")]);
@@ -820,7 +785,8 @@ mod tests {
         assert!(boot_time().since(begun) >= longest);
         let [(key, reason)] = &events.refused()[..] else { panic!("it is one request") };
         assert_eq!(key, "{7}");
-        assert!(reason.contains("10.0.0.1:1 was not established after 150 ms"), "{reason}");
-        refusing.abort();
+        let why = format!("the connection to redis at {silent} was not established after 150 ms");
+        assert_eq!(*reason, why);
+        connecting.abort();
     }
 }

@@ -1,11 +1,11 @@
 //! A primary of a cluster, and the handling of its replies.
 //!
 //! ```text
-//!  Unused --a request, or a used key moves here--> Opening (requests wait) --connected, or failed--> Open
+//!  Unused --a request, or a used key moves here--> Opening --connected, or failed--> Open
 //! ```
 //!
 //! A connection is made when a key of its slots is used. Requests wait for the first attempt to
-//! connect. Afterwards, an unreachable primary refuses requests at once.
+//! connect in its node. Afterwards, an unreachable primary refuses requests at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -25,7 +25,6 @@ use crate::backend::redis::topology::cluster::redirects::Redirect;
 use crate::backend::redis::topology::cluster::slot_map::Slot;
 use crate::backend::redis::transport::address::Address;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
-use crate::clock::boot_time;
 use crate::key::Name;
 use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
@@ -41,11 +40,8 @@ pub(super) struct Primary {
     /// Whether it was assigned slots since the last connect.
     gained: AtomicBool,
     needed: Mutex<Instant>,
-    /// The state of the first attempt to connect. Changes only under the lock of the cluster's
-    /// state.
+    /// The state of the first attempt to connect.
     opening: AtomicU8,
-    /// Requests that wait for that attempt, in order.
-    waiting: Mutex<Vec<WaitingForConnection>>,
 }
 
 /// No key of its slots has been used.
@@ -55,18 +51,11 @@ const OPENING: u8 = 1;
 /// The first attempt to connect has ended.
 const OPEN: u8 = 2;
 
-/// A request that waits for the first attempt to connect to its primary.
-pub(super) struct WaitingForConnection {
-    pub(super) request: Request,
-    pub(super) history: RouteHistory,
-    pub(super) since: BootInstant,
-}
-
 impl Primary {
     pub(super) fn new(address: Address, route: Arc<ConnectTarget>, node: Arc<Node>) -> Self {
         let (running, needed) = (OnceCell::new(), Mutex::new(Instant::now()));
-        let (opening, waiting) = (AtomicU8::new(UNUSED), Mutex::default());
-        Self { address, route, node, running, gained: AtomicBool::new(true), needed, opening, waiting }
+        let (gained, opening) = (AtomicBool::new(true), AtomicU8::new(UNUSED));
+        Self { address, route, node, running, gained, needed, opening }
     }
 
     /// Returns `true` if a key of its slots has been used, so a connection is needed.
@@ -81,31 +70,13 @@ impl Primary {
 
     /// Starts the first attempt to connect. Returns `true` if it was unused before.
     pub(super) fn start_connecting(&self) -> bool {
-        self.opening.compare_exchange(UNUSED, OPENING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        !self.is_used()
+            && self.opening.compare_exchange(UNUSED, OPENING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Queues a request until the first attempt to connect has ended.
-    pub(super) fn enqueue(&self, request: Request, history: RouteHistory) {
-        lock(&self.waiting).push(WaitingForConnection { request, history, since: boot_time() });
-    }
-
-    /// Ends the first attempt to connect, and returns the requests that waited for it.
-    pub(super) fn finish_connecting(&self) -> Vec<WaitingForConnection> {
+    /// Records that the first attempt to connect has ended.
+    pub(super) fn finish_connecting(&self) {
         self.opening.store(OPEN, Ordering::Release);
-        std::mem::take(&mut *lock(&self.waiting))
-    }
-
-    /// Removes and returns the waiting requests for which `is_wanted` returns `true`.
-    pub(super) fn take_waiting(
-        &self,
-        is_wanted: impl Fn(&WaitingForConnection) -> bool,
-    ) -> Vec<WaitingForConnection> {
-        lock(&self.waiting).extract_if(.., |waiting| is_wanted(waiting)).collect()
-    }
-
-    /// Returns when the oldest waiting request was queued.
-    pub(super) fn waiting_since(&self) -> Option<BootInstant> {
-        lock(&self.waiting).first().map(|waiting| waiting.since)
     }
 
     /// Records that it was assigned slots while it is unreachable, and retries the connection.
@@ -171,7 +142,7 @@ impl ReplySink for PrimaryReplySink {
     fn connected(&self, moved: bool) {
         let Some(cluster) = self.cluster.upgrade() else { return };
         let Some(member) = cluster.known(&self.address) else { return };
-        cluster.finish_connecting(&member);
+        member.finish_connecting();
         let moved = member.gained.swap(false, Ordering::AcqRel) || moved;
         cluster.recheck(moved, |slot| {
             lock(&cluster.state).table.owner(slot).is_some_and(|owner| Arc::ptr_eq(owner, &member))
@@ -182,7 +153,7 @@ impl ReplySink for PrimaryReplySink {
     fn disconnected(&self) {
         if let Some(cluster) = self.cluster.upgrade() {
             if let Some(member) = cluster.known(&self.address) {
-                cluster.finish_connecting(&member);
+                member.finish_connecting();
             }
             cluster.map_stale.notify_one();
         }
@@ -224,10 +195,6 @@ mod tests {
     use crate::layout::Layout;
     use crate::protocol::foreign_clients::Grant;
 
-    fn keys(waiting: Vec<WaitingForConnection>) -> Vec<String> {
-        waiting.into_iter().map(|waiting| waiting.request.key.to_string()).collect()
-    }
-
     fn sink_of(cluster: &Arc<Cluster>, primary: &Primary) -> PrimaryReplySink {
         PrimaryReplySink { cluster: Arc::downgrade(cluster), address: primary.address.clone() }
     }
@@ -251,28 +218,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_requests_leave_in_order() {
-        let cluster = cluster(&[]);
-        let primary = member(&cluster, &at("10.0.0.1", 1));
-        assert_eq!(primary.waiting_since(), None);
-        let begun = boot_time();
-        primary.enqueue(acquire("a"), RouteHistory::default());
-        let queued = boot_time();
-        for key in ["b", "a", "c"] {
-            primary.enqueue(acquire(key), RouteHistory::default());
-        }
-        let oldest = primary.waiting_since().expect("requests wait");
-        assert!((begun..=queued).contains(&oldest));
-
-        let taken = primary.take_waiting(|waiting| &*waiting.request.key == "a");
-
-        assert_eq!(keys(taken), ["a", "a"]);
-        assert!(primary.waiting_since().is_some_and(|since| since >= queued));
-        assert_eq!(keys(primary.finish_connecting()), ["b", "c"]);
-        assert_eq!(primary.waiting_since(), None);
-    }
-
-    #[tokio::test]
     async fn a_primary_without_slots_is_kept_for_ten_seconds() {
         let cluster = cluster(&[]);
         let primary = member(&cluster, &at("10.0.0.1", 1));
@@ -288,13 +233,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_of_an_expired_primary_go_to_the_new_one() {
+    async fn requests_of_an_expired_primary_are_refused() {
         let (old, new) = (at("10.0.0.1", 1), at("10.0.0.2", 2));
         let seed = ScriptedServer::start(reports("ok", &[(0, 16_383, &[&new])]));
         let cluster = cluster(&[&seed]);
         let events = recorded(&cluster, &["{7}a"]);
         let (expired, kept) = (member(&cluster, &old), member(&cluster, &at("10.0.0.3", 3)));
-        expired.enqueue(acquire("{7}a"), RouteHistory::default());
+        expired.node.take(vec![acquire("{7}a")], RouteHistory::default());
         last_needed(&expired, RETENTION * 2);
 
         cluster.find().await.expect("the view is complete");
@@ -302,8 +247,9 @@ mod tests {
         assert!(cluster.known(&old).is_none() && cluster.known(&kept.address).is_some());
         let owner = cluster.known(&new).expect("it serves the slots");
         assert!(owner.is_used() && !owner.is_expired());
-        assert_eq!(keys(owner.finish_connecting()), ["{7}a"]);
-        assert_eq!(events.take(), ["reconnect moved=true []"], "it is rechecked once connected");
+        assert_eq!(events.refused().len(), 1);
+        let latest = events.take().pop();
+        assert_eq!(latest.as_deref(), Some("reconnect moved=true []"), "it is rechecked once connected");
     }
 
     #[tokio::test]
@@ -368,21 +314,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_the_first_attempt_answers_its_requests() {
-        let connected: fn(&PrimaryReplySink) = |sink| sink.connected(false);
-        for ends in [connected, PrimaryReplySink::disconnected] {
-            let cluster = cluster(&[]);
-            let events = recorded(&cluster, &[]);
-            let primary = member(&cluster, &at("10.0.0.1", 1));
-            assign(&cluster, Slot::of("{7}"), &primary.address, OwnershipSource::Map);
-            cluster.take(vec![acquire("{7}a")]);
-            assert!(events.refused().is_empty() && !primary.is_open());
+    async fn requests_wait_for_the_end_of_the_first_attempt() {
+        let cluster = cluster(&[]);
+        let events = recorded(&cluster, &[]);
+        let primary = member(&cluster, &at("127.0.0.1", 1)); // refuses connections
+        assign(&cluster, Slot::of("{7}"), &primary.address, OwnershipSource::Map);
+        cluster.take(vec![acquire("{7}a")]);
+        assert!(primary.is_used() && !primary.is_open() && events.refused().is_empty());
+        assert!(is_notified(&cluster.joined), "it is connected to");
 
-            ends(&sink_of(&cluster, &primary));
+        let connecting = tokio::spawn(Arc::clone(&primary.node).run(None));
+        until(|| primary.is_open()).await;
 
-            until(|| events.refused().len() == 1).await; // its node is not connected
-            assert!(primary.is_open());
-        }
+        assert_eq!(events.refused().len(), 1);
+        connecting.abort();
+    }
+
+    #[tokio::test]
+    async fn a_connection_opens_its_primary() {
+        let cluster = cluster(&[]);
+        let primary = member(&cluster, &at("10.0.0.1", 1));
+
+        sink_of(&cluster, &primary).connected(false);
+
+        assert!(primary.is_open());
     }
 
     #[tokio::test]

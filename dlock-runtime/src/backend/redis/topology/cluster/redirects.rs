@@ -146,7 +146,7 @@ impl Cluster {
             let member = to.as_ref().or_else(|| state.table.owner(Slot::of(&request.key)));
             let can_go = |member: &&Arc<Primary>| member.node.is_ready() && !behind.contains(&request.key);
             if let Some(member) = member.filter(can_go).cloned() {
-                decided.ask(&member, *history, redirected.request);
+                decided.send(&member, *history, redirected.request);
                 continue;
             }
             if let Some(member) = member {

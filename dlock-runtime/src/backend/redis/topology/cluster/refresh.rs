@@ -162,11 +162,8 @@ impl Cluster {
             let expired = state.members.extract_if(.., |member| member.is_expired()).collect::<Vec<_>>();
             (moved, expired)
         });
-        let waiting = expired.iter().flat_map(|member: &Arc<Primary>| member.finish_connecting());
-        let waiting: Vec<_> = waiting.map(|waiting| waiting.request).collect();
-        drop(expired); // nothing is locked
-        if !waiting.is_empty() {
-            self.take(waiting); // routed to the new primary of their slots
+        for member in expired {
+            member.node.end(); // nothing is locked
         }
         self.recheck_moved(&moved);
     }
@@ -224,6 +221,7 @@ mod tests {
     use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
     use crate::backend::redis::topology::cluster::tests::{
         assign, at, cluster, cluster_with, connected_member, lost_member, member, recorded, until,
+        waiting_keys,
     };
     use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::config::Settings;
@@ -392,9 +390,7 @@ mod tests {
 
         cluster.look_up().await;
 
-        let waiting = member(&cluster, &primary).finish_connecting();
-        let keys: Vec<_> = waiting.iter().map(|waiting| &*waiting.request.key).collect();
-        assert_eq!(keys, ["{7}a", "{8}b", "{7}a", "c"]);
+        assert_eq!(waiting_keys(&cluster, &primary), ["{7}a", "{8}b", "{7}a", "c"]);
     }
 
     #[tokio::test]

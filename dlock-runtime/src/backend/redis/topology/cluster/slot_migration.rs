@@ -52,17 +52,8 @@ impl Cluster {
             }
             state.table.assign(slot, member);
             moved.insert(slot);
-            if let Some(old) = &old {
-                // Requests that wait for a connection to the old primary go to the new one, before
-                // new requests.
-                let waiting = old.take_waiting(|waiting| Slot::of(&waiting.request.key) == slot);
-                if !waiting.is_empty() {
-                    // They are older than the deferred requests.
-                    state.deferred.splice(0..0, waiting.into_iter().map(|waiting| waiting.request));
-                    self.parked.notify_one();
-                }
-            }
-            let Some(old) = old.filter(|old| old.node.may_have_requests()) else { continue };
+            let may_have_requests = |old: &Arc<Primary>| old.is_used() && old.node.may_have_requests();
+            let Some(old) = old.filter(may_have_requests) else { continue };
             match left.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &old)) {
                 Some((_, slots)) => _ = slots.insert(slot),
                 None => left.push((old, HashSet::from([slot]))),
@@ -73,7 +64,7 @@ impl Cluster {
                 *state.migrating.entry(*slot).or_default() += 1;
             }
             // Behind all requests that are queued for it.
-            let barrier = MigrationBarrier { cluster: Weak::clone(&self.me), slots: Arc::new(slots) };
+            let barrier = MigrationBarrier { cluster: Weak::clone(&self.me), slots };
             self.outgoing.push(QueuedSend::Behind(old, barrier));
         }
         moved
@@ -111,7 +102,7 @@ impl Cluster {
 /// for its keys are sent when the last one is dropped.
 pub(super) struct MigrationBarrier {
     cluster: Weak<Cluster>,
-    pub(super) slots: Arc<HashSet<Slot>>,
+    pub(super) slots: HashSet<Slot>,
 }
 
 impl Drop for MigrationBarrier {
@@ -136,11 +127,12 @@ mod tests {
     use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::acquire;
     use crate::backend::redis::reply_sink::ReplySink as _;
-    use crate::backend::redis::tests::is_notified;
     use crate::backend::redis::topology::cluster::MAX_PRIMARIES;
     use crate::backend::redis::topology::cluster::primary::PrimaryReplySink;
     use crate::backend::redis::topology::cluster::redirects::Redirect;
-    use crate::backend::redis::topology::cluster::tests::{Primaries, assign, at, cluster, member, recorded};
+    use crate::backend::redis::topology::cluster::tests::{
+        Primaries, assign, at, cluster, member, recorded, waiting_keys,
+    };
 
     #[tokio::test]
     async fn a_view_does_not_override_a_newer_redirect() {
@@ -279,13 +271,9 @@ mod tests {
 
         assign(&cluster, Slot::of("{7}"), &new, OwnershipSource::Redirect);
 
-        let state = lock(&cluster.state);
-        let deferred: Vec<_> = state.deferred.iter().map(|request| &*request.key).collect();
-        assert_eq!(deferred, ["{7}a", "{7}later"]);
-        assert!(is_notified(&cluster.parked), "they are sent soon");
-        let old = state.known(&old).expect("it is known");
-        let left: Vec<_> = old.finish_connecting().into_iter().map(|waiting| waiting.request.key).collect();
-        assert_eq!(left.iter().map(|key| &**key).collect::<Vec<_>>(), ["{8}b"]);
+        assert!(lock(&cluster.state).deferred.is_empty(), "no reply of the old primary is outstanding");
+        assert_eq!(waiting_keys(&cluster, &new), ["{7}a", "{7}later"]);
+        assert_eq!(waiting_keys(&cluster, &old), ["{8}b"]);
     }
 
     #[tokio::test]
