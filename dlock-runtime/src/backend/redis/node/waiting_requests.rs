@@ -1,4 +1,5 @@
-//! Requests that wait for the attempts to replace a lost connection. None of them was written.
+//! Requests that wait for the first connection, or for the attempts to replace a lost one. None of
+//! them was written.
 //!
 //! Each waits for less than one response timeout, and their number is bounded. Requests beyond
 //! either limit are rejected. They leave in the order in which they came.
