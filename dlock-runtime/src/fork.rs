@@ -254,7 +254,9 @@ mod tests {
             assert!(is_refused(held.extend(LONG)) && is_refused(held.fencing_token()));
             assert!(is_refused(async { held.check() }) && held.remaining().is_zero());
             assert_eq!(held.lost().now_or_never(), Some(LossCause::Forked));
-            assert_eq!(of_held.loss_reason(LossCause::Forked), None);
+            // A body that forks while it is stopped because its hold has expired.
+            let expired = held.held().expect("there is a hold").lost_error((LossCause::Expired, LONG), false);
+            assert!(matches!(expired, Error::Lost { cause: LossCause::Expired, reason: None, .. }));
             assert!(locks.shutdown(LONG).now_or_never().is_some());
             drop(ends);
             other_thread.join().expect("no panic")

@@ -225,7 +225,7 @@ impl LockGuard {
     fn check_valid(&self) -> Result<&HoldGuard> {
         let held = self.hold.as_ref().map_err(|unlocked| unlocked.error.clone())?;
         held.engine.in_own_process(Some(held.key()))?;
-        held.check_valid().map(|()| held).map_err(|loss| held.lost_error(loss))
+        held.check_valid().map(|()| held).map_err(|loss| held.lost_error(loss, false))
     }
 }
 
@@ -236,7 +236,7 @@ impl LockGuard {
 async fn ask(held: &HoldGuard, command: Command) -> Result<Reply> {
     let ask = move || async move {
         let answer = held.engine.request_for_holder(held.root(), command);
-        let answer = answer.ok_or_else(|| held.lost_error((LossCause::Released, Duration::ZERO)))?;
+        let answer = answer.ok_or_else(|| held.lost_error((LossCause::Released, Duration::ZERO), false))?;
         match held.engine.reply(answer).await {
             Ok(reply) => Ok(reply),
             ended => usable(held.key(), ended),
@@ -251,7 +251,7 @@ const RESENDS: u32 = 2;
 
 /// Returns the loss of a hold that the server does not know.
 fn not_ours(held: &HoldGuard) -> Error {
-    held.lost_error((LossCause::NotOwner, held.held_for()))
+    held.lost_error((LossCause::NotOwner, held.held_for()), false)
 }
 
 /// Returns an error for a reply that does not describe the lock.

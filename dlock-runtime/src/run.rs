@@ -265,8 +265,8 @@ impl<'a> Releasing<'a> {
         }
         Poll::Ready(match self.ended {
             BodyEnd::Completed => Ok(()),
-            BodyEnd::CompletedLost(loss) => Err(self.held.lost_error_of_completed(loss)),
-            BodyEnd::Stopped(loss) => Err(self.held.lost_error(loss)),
+            BodyEnd::CompletedLost(loss) => Err(self.held.lost_error(loss, true)),
+            BodyEnd::Stopped(loss) => Err(self.held.lost_error(loss, false)),
         })
     }
 }

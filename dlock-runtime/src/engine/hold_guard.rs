@@ -102,7 +102,7 @@ impl HoldGuard {
     /// Gives up a hold that was lost before a body ran under it, and returns the error.
     pub(super) fn into_lost_error(mut self, loss: Loss) -> Error {
         self.has_body = false;
-        self.lost_error(loss)
+        self.lost_error(loss, false)
     }
 
     /// Returns `true` if the server denied the hold, and the hold is not nested.
@@ -169,15 +169,11 @@ impl HoldGuard {
         Some((cause, found.1))
     }
 
-    pub(crate) fn lost_error(&self, (cause, held): Loss) -> Error {
-        let reason = self.root().loss_reason(cause);
-        Error::Lost { key: self.key().clone(), held, cause, completed: false, reason }
-    }
-
-    /// Returns the error for a loss that was found after the body completed.
-    pub(crate) fn lost_error_of_completed(&self, (cause, held): Loss) -> Error {
-        let reason = self.root().loss_reason(cause);
-        Error::Lost { key: self.key().clone(), held, cause, completed: true, reason }
+    /// Returns the error for a loss. `completed`: it was found after the body completed.
+    pub(crate) fn lost_error(&self, (cause, held): Loss, completed: bool) -> Error {
+        // In a forked process, another thread may have held the mutex at the fork.
+        let reason = if self.engine.is_forked() { None } else { self.root().loss_reason(cause) };
+        Error::Lost { key: self.key().clone(), held, cause, completed, reason }
     }
 
     /// Returns the number of attempts, and how long the call waited, in whole milliseconds.

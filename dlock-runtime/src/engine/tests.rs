@@ -703,8 +703,8 @@ async fn a_loss_error_says_whether_the_body_has_completed() {
     let held: &HoldGuard = guard.held().expect("it is held");
     let loss = (LossCause::Expired, LEASE);
 
-    for (error, is_completed) in [(held.lost_error(loss), false), (held.lost_error_of_completed(loss), true)]
-    {
+    for is_completed in [false, true] {
+        let error = held.lost_error(loss, is_completed);
         let Error::Lost { key, held, cause, completed, reason: None } = error else { panic!("{error:?}") };
         assert_eq!(
             (key.as_str(), held, cause, completed),
