@@ -14,8 +14,8 @@ pub(crate) struct RenewalFailure {
     pub(super) reason: Arc<str>,
     /// When the renewal was sent.
     sent: BootInstant,
-    /// When the last renewal was sent that has no reply, since the last success. Later refusals,
-    /// such as that there is no connection, may be its consequence.
+    /// When the last renewal was sent that may have no reply, since the last success. Later
+    /// refusals, such as that there is no connection, may be its consequence.
     unanswered: Option<BootInstant>,
     /// Whether another client has replaced the value of the key.
     is_foreign: bool,
@@ -26,7 +26,11 @@ impl RenewalFailure {
     pub(super) fn of_reply(reply: &Reply, sent: BootInstant) -> Option<Self> {
         let (failure, unanswered) = match reply {
             Reply::Refused(failure) => (failure, None),
-            Reply::Unknown(failure) => (failure, Some(sent)),
+            Reply::Unknown(failure) => {
+                // A permanent failure of a command that may have run is the server's reply.
+                let may_be_unanswered = failure.kind == FailureKind::Passing || failure.connection_lost;
+                (failure, may_be_unanswered.then_some(sent))
+            }
             _ => return None,
         };
         let is_foreign = failure.kind == FailureKind::WrongKind;
@@ -108,11 +112,18 @@ mod tests {
     #[test]
     fn a_failed_renewal_explains_only_the_losses_that_it_causes() {
         let foreign = failed(Reply::Refused, FailureKind::WrongKind, 0);
+        let lost = |failure: Failure| Reply::Unknown(failure.with_connection_lost());
+        let lost = failed(lost, FailureKind::Lasting, 0);
         assert!(RenewalFailure::of_reply(&Reply::Owner, at(0)).is_none());
 
         for (failure, explained) in [
             (refused(0), &[LossCause::Expired, LossCause::GrantUnconfirmed][..]),
             (unanswered(0), &[LossCause::Expired]), // more time would help to confirm a grant
+            (
+                failed(Reply::Unknown, FailureKind::Lasting, 0), // the server replied with an error
+                &[LossCause::Expired, LossCause::GrantUnconfirmed],
+            ),
+            (lost, &[LossCause::Expired]),
             (foreign.clone(), &[LossCause::Expired, LossCause::GrantUnconfirmed, LossCause::NotOwner]),
         ] {
             for cause in [
