@@ -5,13 +5,14 @@ use std::sync::Arc;
 use crate::backend::event_effects::EventEffects;
 use crate::backend::{BackendEvents, Request};
 use crate::engine::Engine;
+use crate::engine::acquisition::AcquisitionRef;
 use crate::engine::effects::Effects;
 use crate::engine::renewal_failure::RenewalFailure;
 use crate::key::Name;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::foreign_clients::Grant;
-use crate::protocol::key_state::KeyState;
+use crate::protocol::key_state::{Action, EventContext, KeyState};
 use crate::sync::lock;
 use crate::token::Token;
 
@@ -37,7 +38,7 @@ impl BackendEvents for Engine {
         if let Some(to) = recipient {
             effects.answer(to, reply.clone(), now);
         } else if matches!(command, Command::Renew { .. }) {
-            self.on_renewal_reply(&key, &reply, (sent, now), effects);
+            self.on_renewal_reply((&key, token), &reply, (sent, now), effects);
         }
         let mut effects = Effects::new(effects);
         self.with_key_at(&key, now, &mut effects, |key_state, cx| {
@@ -132,11 +133,12 @@ impl BackendEvents for Engine {
 }
 
 impl Engine {
-    /// Handles the reply to a renewal that no caller waits for. A failure is an event, and the
-    /// reason if the hold is lost before another renewal succeeds.
+    /// Handles the reply to a renewal that no caller waits for. If a call holds the lock under its
+    /// token, a failure is an event, and the reason if the hold is lost before another renewal
+    /// succeeds.
     fn on_renewal_reply(
         &self,
-        key: &Name,
+        (key, token): (&Name, Token),
         reply: &Reply,
         (sent, now): (BootInstant, BootInstant),
         effects: &mut EventEffects,
@@ -146,20 +148,31 @@ impl Engine {
         };
         let (reason, is_repeated) = (Arc::clone(&failure.reason), failure.is_repeated());
         let (shard, hash) = self.shards.of_key(key);
-        let is_in_use = shard.read(|slots| {
-            let is_in_use = slots.table.get(key, hash).is_some();
-            if is_in_use {
+        // Without a hold, it is not repeated: it came after the release, or before the grant.
+        let is_held = shard.read(|slots| {
+            let state = slots.table.get(key, hash);
+            let is_held = state.is_some_and(|state| self.is_held_under(token, state, now));
+            if is_held {
                 slots.renewal_failures.record(key, failure);
             }
-            is_in_use
+            is_held
         });
-        // After the release, a renewal is not repeated.
-        if is_in_use
+        if is_held
             && is_repeated
             && let Some(suppressed) = self.event_limits.admit_failed_renewal(&reason, now)
         {
             effects.log_failed_renewal(reason, suppressed);
         }
+    }
+
+    /// Returns `true` if a call holds the lock under `token`: in a copy of the state, the loss of
+    /// that token revokes a hold.
+    fn is_held_under(&self, token: Token, state: &KeyState<AcquisitionRef>, now: BootInstant) -> bool {
+        let (mut actions, contended) = (Vec::new(), &mut false);
+        let (rules, tokens) = (&self.rules, &self.tokens);
+        let mut cx = EventContext { now, rules, tokens, actions: &mut actions, contended };
+        state.clone().on_reply(token, Command::Verify, now, Reply::NotOwner, &mut cx);
+        actions.iter().any(|action| matches!(action, Action::Revoke { .. }))
     }
 
     /// Reports to the backend that an event has made a deadline earlier.

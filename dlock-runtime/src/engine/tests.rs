@@ -16,7 +16,8 @@ use crate::backend::store_call::StoreOperation;
 use crate::backend::tests::test_operation::TestOperation;
 use crate::backend::{BackendEvents as _, Request};
 use crate::clock::{Clock, SetClock, TokioClock, boot_time};
-use crate::engine::acquisition::SharedAcquisition;
+use crate::engine::acquire_future::AcquireFuture;
+use crate::engine::acquisition::{AcquisitionRef, SharedAcquisition};
 use crate::engine::hold_guard::HoldGuard;
 use crate::engine::store_calls::{CallFailure, MAX_BACKGROUND_BYTES, MAX_BACKGROUND_CALLS};
 use crate::engine::throttle_tests::Fixture;
@@ -59,7 +60,12 @@ fn failure(kind: FailureKind) -> Failure {
 
 /// Reports the reply to a request, and returns what must be cleaned up.
 fn answer(fixture: &Fixture, request: Request, reply: Reply) -> Vec<(Name, Token)> {
-    let (now, mut effects) = (boot_time(), EventEffects::default());
+    answer_at(boot_time(), fixture, request, reply)
+}
+
+/// Like [`answer`], at `now`.
+fn answer_at(now: BootInstant, fixture: &Fixture, request: Request, reply: Reply) -> Vec<(Name, Token)> {
+    let mut effects = EventEffects::default();
     let orphaned = fixture.engine.on_reply(request, reply, now, now, &mut effects);
     effects.run();
     orphaned
@@ -230,21 +236,63 @@ fn a_loss_has_the_reason_of_the_last_renewal() {
 
 #[test]
 fn a_failed_renewal_is_an_event_if_it_is_repeated() {
-    for (key, kind, is_event) in [
-        ("order:7", FailureKind::Passing, true),
-        ("order:7", FailureKind::WrongKind, false),
-        ("order:8", FailureKind::Passing, false), // released before the reply
+    for (key, is_own, kind, is_event) in [
+        ("order:7", true, FailureKind::Passing, true),
+        ("order:7", true, FailureKind::WrongKind, false),
+        ("order:7", false, FailureKind::Passing, false), // another task holds the lock since
+        ("order:8", false, FailureKind::Passing, false), // released before the reply
     ] {
         let (fixture, now) = (Fixture::new(), boot_time());
-        let _held = fixture.hold("order:7", LEASE, now);
-        let token = fixture.engine.tokens.next();
+        let held = AcquisitionRef(fixture.hold("order:7", LEASE, now));
+        let own = fixture.engine.with_key_now(now, &name("order:7"), |state, _| state.token_of(&held));
+        let token = if is_own { own.expect("it is held") } else { fixture.engine.tokens.next() };
         let renewal = Request::new(name(key), token, Command::Renew { lease: LEASE });
 
         answer(&fixture, renewal, Reply::Refused(failure(kind)));
 
         let next = fixture.engine.event_limits.admit_failed_renewal(&failure(kind).reason, now);
-        assert_eq!(next.is_none(), is_event, "{key} {kind:?}");
+        assert_eq!(next.is_none(), is_event, "{key} {is_own} {kind:?}");
     }
+}
+
+/// The call holds no lock yet, and waits for longer.
+#[test]
+fn an_unconfirmed_grant_before_its_hold_is_no_event() {
+    let (fixture, key) = (Fixture::new(), LockKey::new("order:7").expect("a key"));
+    let options = Options { wait: Some(LEASE), ..Options::new() };
+    let _waiting = AcquireFuture::join(&fixture.engine, key.clone(), &options, None);
+    let next = || <[Request; 1]>::try_from(fixture.sent()).map(|[request]| request).expect("one is sent");
+    answer(&fixture, next(), Reply::Contended);
+    let enqueue = next();
+    let token = enqueue.token;
+    answer(&fixture, enqueue, Reply::Queued { ttl: None });
+    let (now, mut effects) = (boot_time(), EventEffects::default());
+    fixture.engine.on_grant(key.name(), token, Grant::NONE, now, &mut effects);
+    effects.run();
+    let confirmation = next();
+    assert_eq!(
+        (confirmation.token, confirmation.command),
+        (token, Command::Renew { lease: fixture.engine.lease })
+    );
+
+    answer(&fixture, confirmation, Reply::Unknown(failure(FailureKind::Passing)));
+
+    let reason = failure(FailureKind::Passing).reason;
+    assert_eq!(fixture.engine.event_limits.admit_failed_renewal(&reason, now), Some(0));
+}
+
+#[test]
+fn a_late_failure_under_another_token_is_no_reason() {
+    let (fixture, start) = (Fixture::new(), boot_time());
+    let held = fixture.hold("order:7", LEASE, start);
+    let failed = reply_to_renewal(&fixture, start, &Reply::Refused(failure(FailureKind::Passing)));
+    let other = fixture.engine.tokens.next();
+    let renewal = Request::new(name("order:7"), other, Command::Renew { lease: LEASE });
+
+    answer_at(failed, &fixture, renewal, Reply::Refused(Failure::new(FailureKind::Passing, "late")));
+
+    assert!(fixture.engine.check_hold(&held, start.plus(2 * LEASE)).is_err());
+    assert_eq!(held.loss_reason(LossCause::Expired).as_deref(), Some("the server said no"));
 }
 
 #[test]
