@@ -231,12 +231,13 @@ impl Acquisition {
         self.poll_state(None, held).unwrap_or_default()
     }
 
-    /// Records why the last renewal before the loss failed.
-    pub(super) fn record_renewal_failure(&self, failure: RenewalFailure) {
+    /// Records why the last renewal before the loss failed; `None` if it did not.
+    pub(super) fn record_renewal_failure(&self, failure: Option<RenewalFailure>) {
         let mut inner = lock(&self.inner);
         let AcquisitionState::Held { since, .. } = inner.state else { return };
-        if let Some(failure) = failure.since(since) {
-            inner.extra.get_or_insert_default().renewal_failure = Some(failure);
+        let failure = failure.and_then(|failure| failure.since(since));
+        if failure.is_some() || inner.extra.is_some() {
+            inner.extra.get_or_insert_default().renewal_failure = failure;
         }
     }
 
@@ -244,6 +245,9 @@ impl Acquisition {
     pub(crate) fn loss_reason(&self, cause: LossCause) -> Option<Arc<str>> {
         if cause == LossCause::Forked {
             return None; // another thread may have held the mutex at the fork
+        }
+        if cause == LossCause::Expired && self.deadline.get().1 == LossCause::MaxHold {
+            return None; // no renewal is sent after `max_hold`
         }
         let inner = lock(&self.inner);
         let failure = inner.extra.as_ref()?.renewal_failure.as_ref()?;

@@ -292,9 +292,7 @@ impl Engine {
                 acquisition.extend(deadline, ends);
             }
             Action::Revoke { acquisition, cause, left } => {
-                if let Some(failure) = failures.take(key) {
-                    acquisition.record_renewal_failure(failure);
-                }
+                acquisition.record_renewal_failure(failures.take(key));
                 effects.wakes(acquisition.mark_lost(cause, left, now));
             }
         }
@@ -308,9 +306,7 @@ impl Engine {
         if checked.is_err() && acquisition.is_held() {
             let key = acquisition.key.name();
             let failure = self.shards.of_key(key).0.read(|slots| slots.renewal_failures.get(key).cloned());
-            if let Some(failure) = failure {
-                acquisition.record_renewal_failure(failure);
-            }
+            acquisition.record_renewal_failure(failure);
         }
         checked
     }

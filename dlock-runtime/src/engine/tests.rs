@@ -19,6 +19,7 @@ use crate::clock::{Clock, SetClock, TokioClock, boot_time};
 use crate::engine::acquire_future::AcquireFuture;
 use crate::engine::acquisition::{AcquisitionRef, SharedAcquisition};
 use crate::engine::hold_guard::HoldGuard;
+use crate::engine::pending_release::{ReleaseReport, ReleasedBy};
 use crate::engine::store_calls::{CallFailure, MAX_BACKGROUND_BYTES, MAX_BACKGROUND_CALLS};
 use crate::engine::throttle_tests::Fixture;
 use crate::error::LossCause;
@@ -235,6 +236,25 @@ fn a_loss_has_the_reason_of_the_last_renewal() {
 }
 
 #[test]
+fn a_late_renewal_ends_the_reason_of_an_earlier_failure() {
+    let (fixture, start) = (Fixture::new(), boot_time());
+    let held = fixture.hold("order:7", LEASE, start);
+    let failed = reply_to_renewal(&fixture, start, &Reply::Refused(failure(FailureKind::Passing)));
+    let sent = failed.plus(LEASE / 3);
+    let is_renewal = |request: &Request| matches!(request.command, Command::Renew { .. });
+    let renewal = fixture.tick(sent).into_iter().find(is_renewal).expect("it is repeated");
+    assert!(fixture.engine.check_hold(&held, start.plus(LEASE)).is_err());
+
+    let mut effects = EventEffects::default();
+    fixture.engine.on_reply(renewal, Reply::Owner, sent, start.plus(LEASE), &mut effects);
+    effects.run();
+
+    assert_eq!(fixture.engine.check_hold(&held, start.plus(LEASE)), Ok(()));
+    assert!(fixture.engine.check_hold(&held, sent.plus(LEASE)).is_err());
+    assert_eq!(held.loss_reason(LossCause::Expired), None);
+}
+
+#[test]
 fn a_failed_renewal_is_an_event_if_it_is_repeated() {
     for (key, is_own, kind, is_event) in [
         ("order:7", true, FailureKind::Passing, true),
@@ -297,6 +317,29 @@ fn a_late_failure_under_another_token_is_no_reason() {
 
 #[test]
 fn a_failed_renewal_is_forgotten_with_its_hold() {
+    let mut kept = Vec::new();
+    for end in ["loss", "release", "renewal", "hold"] {
+        let (fixture, start) = (Fixture::new(), boot_time());
+        let held = fixture.hold("order:7", LEASE, start);
+        let failed = reply_to_renewal(&fixture, start, &Reply::Refused(failure(FailureKind::Passing)));
+        match end {
+            "loss" => drop(fixture.tick(start.plus(2 * LEASE))),
+            "release" => {
+                let (held, report) = (AcquisitionRef(held), ReleaseReport::None);
+                fixture.engine.release(&held, true, ReleasedBy::Guard, report, failed);
+            }
+            "renewal" => drop(reply_to_renewal(&fixture, start, &Reply::Owner)),
+            _ => {}
+        }
+        let shard = fixture.engine.shards.of_key("order:7").0;
+        kept.extend(shard.read(|slots| !slots.renewal_failures.is_empty()).then_some(end));
+    }
+
+    assert_eq!(kept, ["hold"]);
+}
+
+#[test]
+fn a_later_hold_has_no_reason_of_an_earlier_one() {
     let (fixture, start) = (Fixture::new(), boot_time());
     fixture.hold("order:7", LEASE, start);
     let refused = Reply::Refused(failure(FailureKind::Passing));
