@@ -212,8 +212,8 @@ impl LockGuard {
         if let Some(held) = self.held() {
             held.record_success();
         }
+        believed?; // the drop releases what is left, and reports the loss
         let answer = self.held().and_then(|held| held.release(ReleaseReport::Caller).answer());
-        believed?;
         let (Some(held), Some(answer)) = (self.held(), answer) else { return Ok(()) };
         match usable(held.key(), held.engine.reply(answer).await)? {
             Reply::NotOwner => Err(not_ours(held)),

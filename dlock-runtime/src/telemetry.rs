@@ -529,7 +529,7 @@ pub(crate) fn set_subscriber(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fmt::{Debug, Write as _};
     use std::sync::{Arc, Mutex};
 
@@ -668,7 +668,8 @@ mod tests {
         std::mem::take(&mut *lock(&recorder.lines))
     }
 
-    fn emitted(tell: impl FnOnce()) -> Vec<String> {
+    /// Returns all that `tell` emits, one line each.
+    pub(crate) fn emitted(tell: impl FnOnce()) -> Vec<String> {
         emitted_at(Level::TRACE, true, tell)
     }
 

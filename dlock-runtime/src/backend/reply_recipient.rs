@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::key::LockKey;
-use crate::protocol::command::Reply;
+use crate::protocol::command::{Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::telemetry::CallSpan;
 
@@ -18,6 +18,8 @@ use crate::telemetry::CallSpan;
 pub(crate) enum ReplyRecipient {
     /// A task that waits for it.
     Caller(oneshot::Sender<Reply>),
+    /// A task that has released this lock, or the log if the task stops waiting.
+    Releaser(oneshot::Sender<Reply>, Arc<dyn ReleasedHold>),
     /// The log of the call that released this lock in the background.
     Log(Arc<dyn ReleasedHold>, CallSpan),
     /// The log, for a guard of this lock that was dropped.
@@ -27,12 +29,15 @@ pub(crate) enum ReplyRecipient {
     Operation(usize),
 }
 
-/// A hold that was released, and whose reply no task waits for, as the log describes it.
+/// A hold that was released, as the log describes it.
 pub(crate) trait ReleasedHold: Debug + Send + Sync {
     fn key(&self) -> &LockKey;
 
     /// Returns how long the lock had been held at `now`.
     fn held_for(&self, now: BootInstant) -> Duration;
+
+    /// Returns `true` if the lease that it had at the release has expired at `now`.
+    fn has_expired(&self, now: BootInstant) -> bool;
 }
 
 impl ReplyRecipient {
@@ -45,7 +50,7 @@ impl ReplyRecipient {
     pub(crate) fn operation(&self) -> Option<usize> {
         match self {
             Self::Operation(number) => Some(*number),
-            Self::Caller(_) | Self::Log(..) | Self::DroppedGuard(_) => None,
+            Self::Caller(_) | Self::Releaser(..) | Self::Log(..) | Self::DroppedGuard(_) => None,
         }
     }
 
@@ -54,15 +59,29 @@ impl ReplyRecipient {
     pub(crate) fn complete(self, reply: Reply, now: BootInstant) {
         match self {
             Self::Caller(caller) => drop(caller.send(reply)),
-            Self::Log(hold, telemetry) => {
-                telemetry.record_background_release(hold.key(), &reply, || hold.held_for(now));
+            Self::Releaser(caller, hold) => {
+                if let Err(reply) = caller.send(reply) {
+                    log(&*hold, &CallSpan::none(), reply, now);
+                }
             }
-            Self::DroppedGuard(hold) => {
-                CallSpan::none().record_background_release(hold.key(), &reply, || hold.held_for(now));
-            }
+            Self::Log(hold, telemetry) => log(&*hold, &telemetry, reply, now),
+            Self::DroppedGuard(hold) => log(&*hold, &CallSpan::none(), reply, now),
             Self::Operation(_) => {}
         }
     }
+}
+
+/// Logs the reply to the release of a hold that was valid at its release.
+fn log(hold: &dyn ReleasedHold, telemetry: &CallSpan, reply: Reply, now: BootInstant) {
+    let reply = match reply {
+        // The key may have expired before the release reached the server. Then no work was
+        // interrupted.
+        Reply::NotOwner if hold.has_expired(now) => {
+            Reply::Unknown(Failure::new(FailureKind::Passing, "the lease expired before the server replied"))
+        }
+        reply => reply,
+    };
+    telemetry.record_background_release(hold.key(), &reply, || hold.held_for(now));
 }
 
 #[cfg(test)]

@@ -225,6 +225,13 @@ impl Acquisition {
         lost.unwrap_or(Ok(()))
     }
 
+    /// Returns `true` if the lease has expired at `now`, before or after a release. After
+    /// `max_hold`, the lease is unknown, and counts as valid.
+    pub(super) fn has_expired(&self, now: BootInstant) -> bool {
+        let (deadline, cause) = self.deadline.get();
+        now >= deadline && cause != LossCause::MaxHold
+    }
+
     /// Returns `true` while the call holds the lock, even if the deadline has passed.
     pub(super) fn is_held(&self) -> bool {
         let held = |state: &mut AcquisitionState| Some(matches!(state, AcquisitionState::Held { .. }));

@@ -231,10 +231,19 @@ impl Drop for HoldGuard {
         if self.engine.is_forked() {
             return;
         }
+        if self.released.load(Ordering::Acquire) && !self.is_detached {
+            return; // without reading the clock: nearly every call has released its lock
+        }
+        let now = self.engine.now();
+        let loss = || self.engine.check_hold(&self.acquisition, now).err();
+        let found = loss();
         // Without a body, no work can have been interrupted.
-        self.release(if self.has_body { ReleaseReport::Dropped } else { ReleaseReport::None });
-        if self.is_detached
-            && let Err(loss) = self.acquisition.check_valid(self.engine.now())
+        let is_reported = self.has_body && found.is_none();
+        let report = if is_reported { ReleaseReport::Dropped } else { ReleaseReport::None };
+        self.release_at(now, ReleasedBy::Guard, report);
+        // Another thread may have found a loss before the release.
+        if let Some(loss) = found.or_else(loss)
+            && self.has_body
             && loss.0 != LossCause::Released
         {
             let reason = self.acquisition.loss_reason(loss.0);

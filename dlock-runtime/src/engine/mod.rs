@@ -107,7 +107,7 @@ pub(crate) struct Engine {
     /// The number of tasks that hold a lock.
     holders: AtomicI64,
     drained: tokio::sync::Notify,
-    /// Releases whose replies only the log reports.
+    /// Releases in the background without a reply.
     background_releases: BackgroundReleaseLimit,
     /// Bounds on the events of calls that fail together.
     event_limits: EventLimits,

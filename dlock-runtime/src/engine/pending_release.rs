@@ -1,7 +1,7 @@
 //! Reports the server's reply to a release: to a task that waits for it, or to the log.
 //!
-//! A background release, which only the log reports, counts until its reply arrives. At most 1,024
-//! count at a time: that is the back-pressure. Beyond the bound, the caller waits for its release.
+//! A background release counts until its reply arrives. At most 1,024 count at a time: that is the
+//! back-pressure. Beyond the bound, the caller waits for its release.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::telemetry::CallSpan;
 pub(crate) enum ReleaseReport<'a> {
     /// None: the reply is ignored.
     None,
-    /// The caller.
+    /// The caller, or the log if the caller stops waiting.
     Caller,
     /// The log, under the span of the call, which has ended by then.
     Log(&'a CallSpan),
@@ -78,7 +78,8 @@ impl ReleaseReport<'_> {
             ),
             Self::Caller | Self::Log(_) => {
                 let (reply, receiver) = oneshot::channel();
-                (Some(ReplyRecipient::Caller(reply)), PendingRelease::Sent(receiver))
+                let hold = SharedAcquisition::clone(acquisition) as _;
+                (Some(ReplyRecipient::Releaser(reply, hold)), PendingRelease::Sent(receiver))
             }
         }
     }
@@ -91,6 +92,10 @@ impl ReleasedHold for Acquisition {
 
     fn held_for(&self, now: BootInstant) -> Duration {
         Acquisition::held_for(self, now)
+    }
+
+    fn has_expired(&self, now: BootInstant) -> bool {
+        Acquisition::has_expired(self, now)
     }
 }
 
@@ -145,7 +150,7 @@ mod tests {
         let dropped = begin(ReleaseReport::Dropped);
         assert!(matches!(&dropped, (Some(ReplyRecipient::DroppedGuard(_)), PendingRelease::Logged)));
         let caller = begin(ReleaseReport::Caller);
-        assert!(matches!(&caller, (Some(ReplyRecipient::Caller(_)), PendingRelease::Sent(_))));
+        assert!(matches!(&caller, (Some(ReplyRecipient::Releaser(..)), PendingRelease::Sent(_))));
         assert_eq!(limit.count(), 0);
         let logged = begin(ReleaseReport::Log(&span));
         assert!(matches!(&logged, (Some(ReplyRecipient::Log(..)), PendingRelease::Logged)));
@@ -159,7 +164,7 @@ mod tests {
 
         assert_eq!((0..2_000).filter(|_| limit.try_acquire()).count(), MAX_BACKGROUND_RELEASES);
         let (recipient, pending) = begin(ReleaseReport::Log(&span));
-        assert!(matches!(recipient, Some(ReplyRecipient::Caller(_))), "the caller waits beyond the limit");
+        assert!(matches!(recipient, Some(ReplyRecipient::Releaser(..))), "the caller waits beyond the limit");
         assert!(pending.answer().is_some() && logged.1.answer().is_none());
     }
 

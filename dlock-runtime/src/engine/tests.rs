@@ -28,8 +28,9 @@ use crate::options::Options;
 use crate::protocol::command::{Command, Failure, FailureKind, RecordInfo, Reply, ScriptReply};
 use crate::protocol::deadline::{BootInstant, Deadline};
 use crate::protocol::foreign_clients::{FleetHold, Grant};
+use crate::telemetry::tests::emitted;
 use crate::token::Token;
-use crate::{Error, LockManager, OnLost};
+use crate::{Error, Lock, LockGuard, LockManager, OnLost};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -690,6 +691,153 @@ fn with_set_clock() -> (Fixture, LockManager, Arc<SetClock>) {
     let fixture = Fixture::with_clock(Clock::Set(Arc::clone(&clock)));
     let locks = LockManager::over(Arc::clone(&fixture.engine));
     (fixture, locks, clock)
+}
+
+fn at(seconds: u64) -> BootInstant {
+    BootInstant::START.plus(Duration::from_secs(seconds))
+}
+
+/// Replies to the one request that was sent, at a number of seconds.
+fn reply_at(seconds: u64, fixture: &Fixture, reply: Reply) {
+    let [request] = <[Request; 1]>::try_from(fixture.sent()).expect("one is sent");
+    answer_at(at(seconds), fixture, request, reply);
+}
+
+/// Acquires a lock at 0 s.
+fn acquired(fixture: &Fixture, lock: &Lock) -> LockGuard {
+    let mut acquired = pin!(lock.acquire());
+    assert!(acquired.as_mut().now_or_never().is_none());
+    reply_at(0, fixture, Reply::Owner);
+    acquired.now_or_never().expect("it has its reply").expect("it is free")
+}
+
+/// Returns the warnings and errors that `tell` emits.
+fn problems(tell: impl FnOnce()) -> Vec<String> {
+    let mut lines = emitted(tell);
+    lines.retain(|line| line.starts_with("WARN ") || line.starts_with("ERROR "));
+    lines
+}
+
+const FAILED: &str = r#"WARN dlock.release_failed lock.key=order:7 lock.reason="the server said no""#;
+
+/// Returns the event of a lock that was lost after a number of seconds.
+fn lost(cause: LossCause, seconds: u64) -> String {
+    format!("ERROR dlock.lost lock.key=order:7 lock.held_ms={seconds}000 lock.cause={cause:?}")
+}
+
+#[test]
+fn the_reply_to_a_release_whose_future_was_dropped_is_an_event() {
+    let unknown = || Reply::Unknown(failure(FailureKind::Passing));
+    for (reply, event) in [
+        (unknown(), Some(FAILED.to_owned())),
+        (Reply::NotOwner, Some(lost(LossCause::NotOwner, 1))),
+        (Reply::Owner, None),
+    ] {
+        for is_guard in [true, false] {
+            let (fixture, locks, _) = with_set_clock();
+            let lock = locks.lock("order:7").lease(LEASE);
+
+            let events = problems(|| {
+                if is_guard {
+                    assert!(acquired(&fixture, &lock).release().now_or_never().is_none());
+                } else {
+                    let mut call = Box::pin(lock.run(async |_| ()));
+                    assert!(call.as_mut().now_or_never().is_none());
+                    reply_at(0, &fixture, Reply::Owner);
+                    assert!(call.as_mut().now_or_never().is_none());
+                }
+                reply_at(1, &fixture, reply.clone());
+            });
+
+            assert_eq!(events, Vec::from_iter(event.clone()), "{reply:?} {is_guard}");
+        }
+    }
+}
+
+#[test]
+fn a_key_that_expired_before_the_reply_to_a_release_is_no_loss() {
+    let expired = "the lease expired before the server replied";
+    let expired = format!(r#"WARN dlock.release_failed lock.key=order:7 lock.reason="{expired}""#);
+    for (seconds, event) in [(29, lost(LossCause::NotOwner, 29)), (30, expired)] {
+        let (fixture, locks, _) = with_set_clock();
+        let lock = locks.lock("order:7").lease(LEASE);
+
+        let events = problems(|| {
+            drop(acquired(&fixture, &lock));
+            reply_at(seconds, &fixture, Reply::NotOwner);
+        });
+
+        assert_eq!(events, [event]);
+    }
+}
+
+#[test]
+fn a_hold_that_ends_after_its_lease_reports_its_loss() {
+    let ends = ["drop of a guard", "release of a guard", "drop of a call"];
+    for (end, is_ticked) in ends.into_iter().flat_map(|end| [(end, true), (end, false)]) {
+        let (fixture, locks, clock) = with_set_clock();
+        let lock = locks.lock("order:7").lease(LEASE);
+        let late = || {
+            clock.set(at(40).nanos());
+            if is_ticked {
+                fixture.tick(at(40));
+            }
+        };
+
+        let events = problems(|| {
+            if end == "drop of a call" {
+                let mut call = Box::pin(lock.run(async |_| pending::<()>().await));
+                assert!(call.as_mut().now_or_never().is_none());
+                reply_at(0, &fixture, Reply::Owner);
+                assert!(call.as_mut().now_or_never().is_none());
+                late();
+                drop(call);
+            } else {
+                let guard = acquired(&fixture, &lock);
+                late();
+                if end == "drop of a guard" {
+                    drop(guard);
+                } else {
+                    let released = guard.release().now_or_never().expect("it waits for no reply");
+                    assert!(released.is_err_and(|error| error.is_lost()));
+                }
+            }
+            reply_at(40, &fixture, Reply::NotOwner);
+        });
+
+        assert_eq!(events, [lost(LossCause::Expired, 40)], "{end} {is_ticked}");
+    }
+}
+
+/// No renewal is sent after `max_hold`, so the lease expires in any case.
+#[test]
+fn an_overlap_after_max_hold_has_no_failed_renewal_as_its_reason() {
+    for is_ticked in [true, false] {
+        let (fixture, locks, clock) = with_set_clock();
+        let lock = locks.lock("order:7").lease(LEASE).max_hold(Duration::from_secs(40));
+        let (end, ended) = oneshot::channel::<()>();
+        let mut call = Box::pin(lock.run(async |_| {
+            let _ = ended.await;
+            if is_ticked {
+                fixture.tick(at(42));
+            }
+            clock.set(at(60).nanos());
+        }));
+        assert!(call.as_mut().now_or_never().is_none());
+        reply_at(0, &fixture, Reply::Owner);
+        assert!(call.as_mut().now_or_never().is_none());
+        for reply in [Reply::Owner, Reply::Owner, Reply::Refused(failure(FailureKind::Passing))] {
+            reply_to_renewal(&fixture, at(0), &reply);
+        }
+
+        drop(end);
+        let ran = call.now_or_never().expect("it waits for no reply");
+
+        let Err(Error::Lost { cause: LossCause::Expired, completed: true, reason, .. }) = ran else {
+            panic!("{is_ticked}: {ran:?}")
+        };
+        assert_eq!(reason, None, "{is_ticked}");
+    }
 }
 
 #[test]

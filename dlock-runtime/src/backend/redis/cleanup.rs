@@ -82,8 +82,8 @@ impl CleanupQueue {
 
 /// Removes the replies to withdrawals of listed tokens from `replies`.
 ///
-/// Replies to a release that a caller waits for are recorded, but stay in `replies`. Returns `true`
-/// if a listed token may be retried.
+/// Replies to a release that a caller or the log receives are recorded, but stay in `replies`.
+/// Returns `true` if a listed token may be retried.
 pub(crate) fn take_leaves(
     list: &mut OrphanedTokens,
     replies: &mut Vec<(Request, Reply)>,

@@ -204,6 +204,10 @@ mod tests {
         fn held_for(&self, _: BootInstant) -> Duration {
             Duration::ZERO
         }
+
+        fn has_expired(&self, _: BootInstant) -> bool {
+            false
+        }
     }
 
     /// Returns a release in the background.
