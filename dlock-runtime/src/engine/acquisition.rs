@@ -152,7 +152,7 @@ impl Acquisition {
     /// Reads the state. If `done` returns `None`, registers `waker` for the next change, instead of
     /// the previous one.
     ///
-    /// For the call itself, which waits and then runs its body. Other tasks use an [`Observer`].
+    /// For the call itself, which waits and then runs its body. Other tasks are observers.
     pub(crate) fn poll_state<R>(
         &self,
         waker: Option<&Waker>,
@@ -161,13 +161,20 @@ impl Acquisition {
         self.poll_state_as(None, waker, done)
     }
 
-    /// Returns an observer, which is woken in addition to the call itself.
-    pub(crate) fn observer(&self) -> Observer<'_> {
+    /// Returns the id of a new observer, which is woken in addition to the call itself.
+    pub(super) fn new_observer() -> u64 {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        Observer { acquisition: self, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+        NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn poll_state_as<R>(
+    /// Drops the waker of an observer.
+    pub(super) fn remove_observer(&self, observer: u64) {
+        let removed = lock(&self.inner).extra.as_mut().and_then(|extra| extra.observers.remove(&observer));
+        drop(removed); // with nothing locked
+    }
+
+    /// Like [`poll_state`](Self::poll_state), for an observer, or for `None` the call itself.
+    pub(super) fn poll_state_as<R>(
         &self,
         observer: Option<u64>,
         waker: Option<&Waker>,
@@ -335,32 +342,6 @@ impl Acquisition {
     }
 }
 
-/// Reads the state of an acquisition, with a waker in addition to that of the call.
-#[derive(Debug)]
-pub(crate) struct Observer<'a> {
-    acquisition: &'a Acquisition,
-    id: u64,
-}
-
-impl Observer<'_> {
-    /// Reads the state. If `done` returns `None`, registers `waker` for the next change, instead of
-    /// the previous one.
-    pub(crate) fn poll_state<R>(
-        &self,
-        waker: &Waker,
-        done: impl FnOnce(&mut AcquisitionState) -> Option<R>,
-    ) -> Option<R> {
-        self.acquisition.poll_state_as(Some(self.id), Some(waker), done)
-    }
-}
-
-impl Drop for Observer<'_> {
-    fn drop(&mut self) {
-        let removed = lock(&self.acquisition.inner).remove(self.id);
-        drop(removed); // with nothing locked
-    }
-}
-
 impl AcquisitionInner {
     /// Takes out all wakers.
     fn wakers(&mut self) -> Wakers {
@@ -375,10 +356,6 @@ impl AcquisitionInner {
             None => self.waker.replace(waker.clone()),
             Some(id) => self.extra.get_or_insert_default().observers.insert(id, waker.clone()),
         }
-    }
-
-    fn remove(&mut self, observer: u64) -> Option<Waker> {
-        self.extra.as_mut()?.observers.remove(&observer)
     }
 }
 
@@ -442,15 +419,15 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_observer_keeps_no_waker() {
+    fn a_removed_observer_keeps_no_waker() {
         let (acquisition, counters) = (acquisition(), counters(10_000));
 
-        let observer = acquisition.observer();
+        let observer = Acquisition::new_observer();
         for counter in &counters {
-            observer.poll_state(&Waker::from(Arc::clone(counter)), pending);
+            acquisition.poll_state_as(Some(observer), Some(&Waker::from(Arc::clone(counter))), pending);
         }
         assert_eq!(count(&acquisition), 1);
-        drop(observer);
+        acquisition.remove_observer(observer);
 
         assert_eq!(count(&acquisition), 0);
         assert!(counters.iter().all(|counter| Arc::strong_count(counter) == 1), "a waker is kept");
@@ -460,11 +437,11 @@ mod tests {
     fn the_call_and_its_observers_are_woken() {
         let (acquisition, counters) = (acquisition(), counters(3));
         let wakers: Vec<_> = counters.iter().cloned().map(Waker::from).collect();
-        let (first, second) = (acquisition.observer(), acquisition.observer());
+        let (first, second) = (Acquisition::new_observer(), Acquisition::new_observer());
 
-        acquisition.poll_state(Some(&wakers[0]), pending);
-        first.poll_state(&wakers[1], pending);
-        second.poll_state(&wakers[2], pending);
+        for (observer, waker) in [None, Some(first), Some(second)].into_iter().zip(&wakers) {
+            acquisition.poll_state_as(observer, Some(waker), pending);
+        }
         acquisition.end(BootInstant::START).wakers.wake();
 
         assert_eq!(woken(&counters), [1, 1, 1]);

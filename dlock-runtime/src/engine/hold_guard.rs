@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::backend::BackendEvents as _;
 use crate::engine::Engine;
-use crate::engine::acquisition::{AcquisitionRef, AcquisitionState, Observer, SharedAcquisition};
+use crate::engine::acquisition::{Acquisition, AcquisitionRef, AcquisitionState, SharedAcquisition};
 use crate::engine::pending_release::{PendingRelease, ReleaseReport, ReleasedBy};
 use crate::error::{Error, Loss, LossCause};
 use crate::key::LockKey;
@@ -257,37 +257,37 @@ impl Drop for HoldGuard {
 pub(crate) struct HoldObserver<'a> {
     pub(crate) held: &'a HoldGuard,
     /// `None` for the call itself.
-    observer: Option<Observer<'a>>,
+    id: Option<u64>,
 }
 
 impl<'a> HoldObserver<'a> {
     /// Observes for the call itself, whether it holds the lock or has joined a hold.
     pub(crate) fn of_call(held: &'a HoldGuard) -> Self {
-        Self { held, observer: (held.depth() > 0).then(|| held.root().observer()) }
+        Self { held, id: (held.depth() > 0).then(Acquisition::new_observer) }
     }
 
     /// Observes for another task than the call.
     pub(crate) fn alongside_call(held: &'a HoldGuard) -> Self {
-        Self { held, observer: Some(held.root().observer()) }
+        Self { held, id: Some(Acquisition::new_observer()) }
     }
 
-    /// Reads the state. If `done` returns `None`, registers `waker` for the next change.
+    /// Reads the state. If `done` returns `None`, registers `waker` for the next change, instead of
+    /// the previous one.
     pub(crate) fn poll_state<R>(
         &self,
         waker: &Waker,
         done: impl FnOnce(&mut AcquisitionState) -> Option<R>,
     ) -> Option<R> {
-        match &self.observer {
-            Some(observer) => observer.poll_state(waker, done),
-            None => self.held.root().poll_state(Some(waker), done),
-        }
+        self.held.root().poll_state_as(self.id, Some(waker), done)
     }
 }
 
 impl Drop for HoldObserver<'_> {
     fn drop(&mut self) {
-        if self.held.engine.is_forked() {
-            std::mem::forget(self.observer.take()); // its drop locks a mutex
+        if let Some(id) = self.id
+            && !self.held.engine.is_forked()
+        {
+            self.held.root().remove_observer(id);
         }
     }
 }

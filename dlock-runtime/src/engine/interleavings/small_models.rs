@@ -18,6 +18,7 @@ use std::time::Duration;
 use super::{LONG, Model, block_on, engine, hold, is_empty, key, thread, wait};
 use crate::engine::Engine;
 use crate::engine::acquisition::{Acquisition, AcquisitionRef, AcquisitionState, SharedAcquisition};
+use crate::engine::hold_guard::HoldObserver;
 use crate::engine::pending_release::ReleaseReport;
 use crate::error::LossCause;
 use crate::protocol::deadline::{BootInstant, Deadline};
@@ -107,7 +108,7 @@ fn observer_receives_loss() {
             key_state.mark_all_lost(LossCause::NotOwner, cx);
         });
     });
-    let observer = held.root().observer();
+    let observer = HoldObserver::alongside_call(&held);
     let cause = block_on(std::future::poll_fn(|cx| {
         let lost = observer.poll_state(cx.waker(), |state| match state {
             AcquisitionState::Lost(lost) => Some(lost.cause),
