@@ -13,29 +13,18 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The synchronization primitives of the engine: the standard library's; loom's, which tries every
 /// interleaving (`dlock-runtime/interleavings`); or shuttle's, which samples interleavings of
 /// larger tests (`dlock-runtime/schedules`).
-#[cfg(not(any(dlock_loom, dlock_shuttle)))]
 pub(crate) mod shared {
-    pub(crate) use std::sync::{Mutex, atomic};
+    #[cfg(dlock_loom)]
+    use loom::sync;
+    #[cfg(dlock_shuttle)]
+    use shuttle::sync;
+    #[cfg(not(any(dlock_loom, dlock_shuttle)))]
+    use std::sync;
 
-    pub(crate) use super::lock;
-}
-
-#[cfg(dlock_loom)]
-pub(crate) mod shared {
-    pub(crate) use loom::sync::{Mutex, atomic};
+    pub(crate) use sync::{Mutex, atomic};
 
     /// Locks a mutex, as [`lock`](super::lock) does.
-    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
-        mutex.lock().unwrap_or_else(super::PoisonError::into_inner)
-    }
-}
-
-#[cfg(dlock_shuttle)]
-pub(crate) mod shared {
-    pub(crate) use shuttle::sync::{Mutex, atomic};
-
-    /// Locks a mutex, as [`lock`](super::lock) does.
-    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> shuttle::sync::MutexGuard<'_, T> {
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> sync::MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(super::PoisonError::into_inner)
     }
 }
