@@ -46,7 +46,7 @@ impl Acquiring {
         let engine = manager.engine();
         // Created in place: each hand-off creates one.
         let waiting = match checked(engine, key, options) {
-            Ok((key, scope)) => Ok(AcquireFuture::join(engine, key.clone(), options, scope.as_ref())),
+            Ok((key, scope)) => Ok(AcquireFuture::join(engine, key.clone(), options, scope.as_ref(), None)),
             Err(error) => Err(Some(error)),
         };
         Self { waiting }

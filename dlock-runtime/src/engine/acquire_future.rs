@@ -41,25 +41,16 @@ pub(crate) struct AcquireFuture {
 }
 
 impl AcquireFuture {
-    /// Joins the queue of the lock.
+    /// Joins the queue of the lock. `started`: when the `wait` of the call began, unless it is now.
     pub(crate) fn join(
         engine: &Arc<Engine>,
         key: LockKey,
         options: &Options,
         scope: Option<&Arc<Scope>>,
-    ) -> Self {
-        Self::join_since(engine.now(), engine, key, options, scope)
-    }
-
-    /// Joins the queue of the lock for a call whose `wait` began at `started`.
-    fn join_since(
-        started: BootInstant,
-        engine: &Arc<Engine>,
-        key: LockKey,
-        options: &Options,
-        scope: Option<&Arc<Scope>>,
+        started: Option<BootInstant>,
     ) -> Self {
         let now = engine.now();
+        let started = started.unwrap_or(now);
         engine.uses(key.namespace());
         let acquisition = AcquisitionRef(Acquisition::new(key));
         let rules = &engine.rules;
@@ -114,7 +105,7 @@ impl AcquireFuture {
             }
             let (engine, key) = (Arc::clone(&held.engine), held.key().clone());
             drop(held.into_lost_error(loss));
-            *self = Self::join_since(self.started, &engine, key, options, Scope::current().as_ref());
+            *self = Self::join(&engine, key, options, Scope::current().as_ref(), Some(self.started));
         }
     }
 
@@ -261,7 +252,7 @@ mod tests {
             let engine = Arc::new(engine);
             let join = || {
                 let key = LockKey::new("order:7").expect("a key");
-                AcquireFuture::join(&engine, key, &Options::new(), None)
+                AcquireFuture::join(&engine, key, &Options::new(), None, None)
             };
             let first = (!is_first).then(join);
             let (silent, mut waiting) = (Arc::new(Silent), Box::pin(join()));
@@ -289,7 +280,7 @@ mod tests {
         let backend = Arc::clone(&recorder) as Arc<dyn crate::backend::Backend>;
         let engine = Arc::new(Engine::new(backend, clock, tokens, rules, Duration::from_secs(30)));
         let key = LockKey::new("order:7").expect("a key");
-        let waiting = AcquireFuture::join(&engine, key.clone(), options, None);
+        let waiting = AcquireFuture::join(&engine, key.clone(), options, None, None);
         answer(&engine, &recorder, Reply::Contended);
         let token = answer(&engine, &recorder, Reply::Queued { ttl: None });
         let mut effects = EventEffects::default();
@@ -354,7 +345,7 @@ mod tests {
             let engine =
                 Arc::new(Engine::new(Arc::<RequestRecorder>::default(), clock, tokens, rules, lease));
             let key = LockKey::new("order:7").expect("a key");
-            let waiting = AcquireFuture::join(&engine, key, &Options { retry, ..Options::new() }, None);
+            let waiting = AcquireFuture::join(&engine, key, &Options { retry, ..Options::new() }, None, None);
 
             let has_ended = |ms| {
                 let mut effects = EventEffects::default();
@@ -382,7 +373,7 @@ mod tests {
         let lease = Duration::from_secs(30);
         let engine = Arc::new(Engine::new(backend, clock, tokens, ProtocolConfig::DEFAULT, lease));
         let key = LockKey::new("order:7").expect("a key");
-        let waiting = AcquireFuture::join(&engine, key, options, None);
+        let waiting = AcquireFuture::join(&engine, key, options, None, None);
         let [request] = <[Request; 1]>::try_from(recorder.take()).expect("one is sent");
         let mut effects = EventEffects::default();
         engine.on_reply(request, Reply::Owner, at(100), at(140), &mut effects);

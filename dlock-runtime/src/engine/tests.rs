@@ -281,7 +281,7 @@ fn a_failed_renewal_is_an_event_if_it_is_repeated() {
 fn an_unconfirmed_grant_before_its_hold_is_no_event() {
     let (fixture, key) = (Fixture::new(), LockKey::new("order:7").expect("a key"));
     let options = Options { wait: Some(LEASE), ..Options::new() };
-    let _waiting = AcquireFuture::join(&fixture.engine, key.clone(), &options, None);
+    let _waiting = AcquireFuture::join(&fixture.engine, key.clone(), &options, None, None);
     let next = || <[Request; 1]>::try_from(fixture.sent()).map(|[request]| request).expect("one is sent");
     answer(&fixture, next(), Reply::Contended);
     let enqueue = next();

@@ -222,7 +222,7 @@ impl Fixture {
         let began = self.invariants.begin_acquire();
         let until = wait.map_or(BootInstant::START, |wait| self.engine.clock.now().plus(wait));
         let options = Options { wait, ..Options::new() };
-        let mut waiting = AcquireFuture::join(&self.engine, self.key(at), &options, None);
+        let mut waiting = AcquireFuture::join(&self.engine, self.key(at), &options, None, None);
         let waits = self.invariants.on_joined(at, until); // dropped before `waiting`
         let outcome = poll_fn(|cx| waiting.poll_entered(&options, cx)).await;
         drop(waits);

@@ -159,7 +159,7 @@ fn key() -> LockKey {
 
 fn wait(engine: &Arc<Engine>) -> AcquireFuture {
     let options = Options { wait: Some(LONG), ..Options::new() };
-    AcquireFuture::join(engine, key(), &options, None)
+    AcquireFuture::join(engine, key(), &options, None, None)
 }
 
 fn hold(engine: &Arc<Engine>) -> HoldGuard {

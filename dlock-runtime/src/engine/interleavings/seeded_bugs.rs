@@ -34,7 +34,7 @@ pub(super) fn models() -> Vec<Model> {
 
 fn join(fixture: &Fixture) -> AcquireFuture {
     let options = Options { wait: Some(LONG), ..Options::new() };
-    AcquireFuture::join(&fixture.engine, fixture.key(0), &options, None)
+    AcquireFuture::join(&fixture.engine, fixture.key(0), &options, None, None)
 }
 
 fn hold(fixture: &Fixture) -> HoldGuard {
