@@ -71,13 +71,13 @@ mod tests {
 
     /// Returns the memory that an allocator with four size classes for each power of two, such as
     /// jemalloc, uses for a value.
-    #[cfg(feature = "tower")]
+    #[cfg(all(feature = "tower", feature = "idempotent"))]
     fn allocated(bytes: usize) -> usize {
         bytes.next_multiple_of(bytes.next_power_of_two() / 8)
     }
 
     #[test]
-    #[cfg(feature = "tower")]
+    #[cfg(all(feature = "tower", feature = "idempotent"))]
     fn the_largest_response_fits_into_a_record() {
         use crate::tower::{HEADERS, LONGEST_RESPONSE};
         assert_eq!([allocated(1_025), allocated(1_280), allocated(2_048)], [1_280, 1_280, 2_048]);

@@ -95,10 +95,7 @@ pub(crate) fn name(value: Expr) -> syn::Result<Expr> {
         _ => "is a string, or the path of a `const &str`",
     };
     let span = value.span();
-    Err(Error::new(
-        span,
-        format!("`name` {problem}, and labels spans: write `name = \"place_order\"`"),
-    ))
+    Err(Error::new(span, format!("`name` {problem}, and labels spans: write `name = \"place_order\"`")))
 }
 
 /// Parses `namespace`, the prefix of the key in Redis.
