@@ -66,7 +66,7 @@ mod tests {
     const LONGEST_QUEUE: usize = 5_120;
 
     /// The largest reply on a connection for records, in bytes.
-    #[cfg(feature = "tower")]
+    #[cfg(all(feature = "tower", feature = "idempotent"))]
     const LARGEST_REPLY: usize = 4 << 20;
 
     /// Returns the memory that an allocator with four size classes for each power of two, such as
