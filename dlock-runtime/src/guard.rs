@@ -198,8 +198,9 @@ impl LockGuard {
     ///
     /// - [`Error::Lost`] if the lock was lost before the release: the work may have overlapped with
     ///   another holder's.
-    /// - [`Error::Unavailable`] if the server did not reply. The release is repeated in the
-    ///   background until it does. At the latest, the lock is free when its lease expires.
+    /// - [`Error::Unavailable`] if the server did not reply, or not before the end of the lease. The
+    ///   release is repeated in the background until it does. At the latest, the lock is free when
+    ///   its lease expires.
     /// - [`Error::WrongKind`] if the key holds a value that is not a lock of this layout.
     ///
     /// # Cancel safety
@@ -215,7 +216,8 @@ impl LockGuard {
         believed?; // the drop releases what is left, and reports the loss
         let answer = self.held().and_then(|held| held.release(ReleaseReport::Caller).answer());
         let (Some(held), Some(answer)) = (self.held(), answer) else { return Ok(()) };
-        match usable(held.key(), held.engine.reply(answer).await)? {
+        let reply = held.engine.reply(answer).await.map(|reply| held.release_outcome(reply));
+        match usable(held.key(), reply)? {
             Reply::NotOwner => Err(not_ours(held)),
             _ => Ok(()),
         }

@@ -261,6 +261,7 @@ impl<'a> Releasing<'a> {
             && !self.held.engine.is_forked()
             && let Ok(reply) = ready!(Pin::new(answer).poll(cx))
         {
+            let reply = self.held.release_outcome(reply);
             telemetry.record_release(self.held.key(), &reply, || self.held.held_for());
         }
         Poll::Ready(match self.ended {

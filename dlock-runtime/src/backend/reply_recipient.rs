@@ -18,7 +18,7 @@ use crate::telemetry::CallSpan;
 pub(crate) enum ReplyRecipient {
     /// A task that waits for it.
     Caller(oneshot::Sender<Reply>),
-    /// A task that has released this lock, or the log if the task stops waiting.
+    /// A task that has released this lock, or the log if the task has stopped waiting.
     Releaser(oneshot::Sender<Reply>, Arc<dyn ReleasedHold>),
     /// The log of the call that released this lock in the background.
     Log(Arc<dyn ReleasedHold>, CallSpan),
@@ -71,16 +71,21 @@ impl ReplyRecipient {
     }
 }
 
-/// Logs the reply to the release of a hold that was valid at its release.
-fn log(hold: &dyn ReleasedHold, telemetry: &CallSpan, reply: Reply, now: BootInstant) {
-    let reply = match reply {
-        // The key may have expired before the release reached the server. Then no work was
-        // interrupted.
+/// Returns what the reply to the release of a hold that was valid then means at `now`.
+///
+/// If its lease has expired since, the key may have expired before the release reached the server.
+/// Then no work was interrupted.
+pub(crate) fn release_outcome(hold: &dyn ReleasedHold, reply: Reply, now: BootInstant) -> Reply {
+    match reply {
         Reply::NotOwner if hold.has_expired(now) => {
             Reply::Unknown(Failure::new(FailureKind::Passing, "the lease expired before the server replied"))
         }
         reply => reply,
-    };
+    }
+}
+
+fn log(hold: &dyn ReleasedHold, telemetry: &CallSpan, reply: Reply, now: BootInstant) {
+    let reply = release_outcome(hold, reply, now);
     telemetry.record_background_release(hold.key(), &reply, || hold.held_for(now));
 }
 

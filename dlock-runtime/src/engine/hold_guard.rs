@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::backend::BackendEvents as _;
+use crate::backend::{BackendEvents as _, reply_recipient};
 use crate::engine::Engine;
 use crate::engine::acquisition::{Acquisition, AcquisitionRef, AcquisitionState, SharedAcquisition};
 use crate::engine::pending_release::{PendingRelease, ReleaseReport, ReleasedBy};
 use crate::error::{Error, Loss, LossCause};
 use crate::key::LockKey;
 use crate::options::MinHoldOn;
+use crate::protocol::command::Reply;
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::key_state::KeyState;
 use crate::scope::Scope;
@@ -169,6 +170,14 @@ impl HoldGuard {
         Some((cause, found.1))
     }
 
+    /// Returns what the reply to the release of a hold that was valid then means now.
+    pub(crate) fn release_outcome(&self, reply: Reply) -> Reply {
+        if matches!(reply, Reply::NotOwner) && !self.engine.is_forked() {
+            return reply_recipient::release_outcome(&**self.root(), reply, self.engine.now());
+        }
+        reply
+    }
+
     /// Returns the error for a loss. `completed`: it was found after the body completed.
     pub(crate) fn lost_error(&self, (cause, held): Loss, completed: bool) -> Error {
         // In a forked process, another thread may have held the mutex at the fork.
@@ -235,15 +244,16 @@ impl Drop for HoldGuard {
             return; // without reading the clock: nearly every call has released its lock
         }
         let now = self.engine.now();
+        if !self.has_body {
+            self.release_at(now, ReleasedBy::Guard, ReleaseReport::None);
+            return; // no work can have been interrupted
+        }
         let loss = || self.engine.check_hold(&self.acquisition, now).err();
         let found = loss();
-        // Without a body, no work can have been interrupted.
-        let is_reported = self.has_body && found.is_none();
-        let report = if is_reported { ReleaseReport::Dropped } else { ReleaseReport::None };
+        let report = if found.is_none() { ReleaseReport::Dropped } else { ReleaseReport::None };
         self.release_at(now, ReleasedBy::Guard, report);
         // Another thread may have found a loss before the release.
         if let Some(loss) = found.or_else(loss)
-            && self.has_body
             && loss.0 != LossCause::Released
         {
             let reason = self.acquisition.loss_reason(loss.0);

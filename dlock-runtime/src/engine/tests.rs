@@ -759,15 +759,40 @@ fn a_key_that_expired_before_the_reply_to_a_release_is_no_loss() {
     let expired = "the lease expired before the server replied";
     let expired = format!(r#"WARN dlock.release_failed lock.key=order:7 lock.reason="{expired}""#);
     for (seconds, event) in [(29, lost(LossCause::NotOwner, 29)), (30, expired)] {
-        let (fixture, locks, _) = with_set_clock();
-        let lock = locks.lock("order:7").lease(LEASE);
+        for end in ["drop of a guard", "release of a guard", "call"] {
+            let (fixture, locks, clock) = with_set_clock();
+            let lock = locks.lock("order:7").lease(LEASE);
+            let reply = || {
+                clock.set(at(seconds).nanos());
+                reply_at(seconds, &fixture, Reply::NotOwner);
+            };
 
-        let events = problems(|| {
-            drop(acquired(&fixture, &lock));
-            reply_at(seconds, &fixture, Reply::NotOwner);
-        });
+            let events = problems(|| match end {
+                "drop of a guard" => {
+                    drop(acquired(&fixture, &lock));
+                    reply();
+                }
+                "release of a guard" => {
+                    let mut release = pin!(acquired(&fixture, &lock).release());
+                    assert!(release.as_mut().now_or_never().is_none());
+                    reply();
+                    let ended = release.now_or_never().expect("it has its reply");
+                    assert_eq!(ended.is_err_and(|error| error.is_unavailable()), seconds == 30);
+                }
+                _ => {
+                    let mut call = pin!(lock.run(async |_| ()));
+                    assert!(call.as_mut().now_or_never().is_none());
+                    reply_at(0, &fixture, Reply::Owner);
+                    assert!(call.as_mut().now_or_never().is_none());
+                    reply();
+                    assert!(call.now_or_never().expect("it has its reply").is_ok());
+                }
+            });
 
-        assert_eq!(events, [event]);
+            let is_reported = end != "release of a guard"; // its error says the same
+            assert_eq!(events.len(), usize::from(is_reported), "{end} {seconds}: {events:?}");
+            assert!(events.iter().all(|line| line.starts_with(&event)), "{end} {seconds}: {events:?}");
+        }
     }
 }
 

@@ -351,8 +351,10 @@ impl JobExecution {
         let reply = self.lease.engine.call(&self.lease.record, &operation).await;
         self.end = RunEnd::Reported;
         match reply {
-            Ok(reply) => report_end(&self.lease.key, Ok(reply)),
-            Err(_) => self.send_in_background(operation),
+            Ok(reply) => report_end(&self.lease.key, Ok(reply), false),
+            Err(failure) => {
+                self.send_in_background(operation, matches!(failure, CallFailure::Unknown(_)));
+            }
         }
     }
 
@@ -362,10 +364,12 @@ impl JobExecution {
         Arc::new(JobOperation { request: JobRequest::Finish(end), ttl: self.ttl })
     }
 
-    fn send_in_background(&self, operation: Arc<dyn StoreOperation>) {
+    /// Sends the end in the background. `may_be_recorded`: it was sent before.
+    fn send_in_background(&self, operation: Arc<dyn StoreOperation>, may_be_recorded: bool) {
         let (record, limit) = (Name::clone(&self.lease.record), Duration::from_millis(self.ttl));
         let key = self.lease.key.clone();
-        self.lease.engine.call_in_background(record, operation, limit, move |reply| report_end(&key, reply));
+        let report = move |reply| report_end(&key, reply, may_be_recorded);
+        self.lease.engine.call_in_background(record, operation, limit, report);
     }
 }
 
@@ -377,7 +381,7 @@ impl Drop for JobExecution {
         self.lease.end();
         match std::mem::replace(&mut self.end, RunEnd::Reported) {
             RunEnd::None => {}
-            RunEnd::Sending(operation) => return self.send_in_background(operation),
+            RunEnd::Sending(operation) => return self.send_in_background(operation, true),
             RunEnd::Reported => return,
         }
         let problem = if std::thread::panicking() {
@@ -387,14 +391,16 @@ impl Drop for JobExecution {
         };
         telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(RunResult::Failed), problem);
         let operation = self.end_operation(RunResult::Failed, problem);
-        self.send_in_background(operation);
+        self.send_in_background(operation, false);
     }
 }
 
-/// Reports an end that was not recorded.
-fn report_end(key: &LockKey, reply: Result<ScriptReply, Failure>) {
+/// Reports an end that was not recorded. `may_be_recorded`: an earlier request without a reply may
+/// have recorded it, and then the run has no owner any more.
+fn report_end(key: &LockKey, reply: Result<ScriptReply, Failure>, may_be_recorded: bool) {
     match reply.map(|reply| decode(&reply).map(|reply| reply.answer)) {
         Ok(Some(JobAnswer::Owner(OwnerReply::Owner))) => {}
+        Ok(Some(JobAnswer::Owner(_))) if may_be_recorded => {}
         Ok(Some(JobAnswer::Owner(_))) => {
             telemetry::job_end_ignored(key, "another run or an operator has replaced it");
         }
@@ -458,8 +464,10 @@ const LONGEST_ERROR: usize = 512;
 mod tests {
     use super::*;
     use crate::LockManager;
+    use crate::protocol::command::FailureKind;
     use crate::protocol::job::begin::{CrashedRun, Overlap};
     use crate::scheduled::schedule::FailedRun;
+    use crate::telemetry::tests::emitted;
 
     const MINUTE: u64 = 60_000;
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -471,6 +479,25 @@ mod tests {
 
     fn every(period: Duration) -> Schedule {
         Schedule::every(period).expect("a valid period")
+    }
+
+    /// The first request may have recorded the end, and only its reply was lost.
+    #[test]
+    fn an_end_that_may_be_recorded_is_not_reported_as_replaced() {
+        let key = LockKey::new("job:report").expect("a key");
+        let reply = |answer| Ok(ScriptReply::Array(["1", answer].map(ScriptReply::text).to_vec()));
+        let lost = || Err(Failure::new(FailureKind::Passing, "no reply"));
+        for (reply, may_be_recorded, is_reported) in [
+            (reply("owner"), false, false),
+            (reply("not_owner"), false, true),
+            (reply("not_owner"), true, false),
+            (reply("no_fence"), true, true),
+            (lost(), true, true),
+        ] {
+            let events = emitted(|| report_end(&key, reply.clone(), may_be_recorded));
+
+            assert_eq!(events.len(), usize::from(is_reported), "{reply:?} {may_be_recorded}");
+        }
     }
 
     /// A call belongs to a tick from 10 s before it to 10 s before the next one.

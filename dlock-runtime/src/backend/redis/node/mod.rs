@@ -185,7 +185,10 @@ impl Node {
             NodeState::Reconnecting(Reconnecting { failure, waiting, response_timeout, .. }) => {
                 match waiting.push(requests, route_history, boot_time(), *response_timeout) {
                     Ok(()) => Routing::Wait,
-                    Err(requests) => Routing::Reject(failure.clone(), requests),
+                    Err(requests) => {
+                        let text = format!("too many requests wait for a connection: {}", failure.reason);
+                        Routing::Reject(Failure { reason: text.into(), ..failure.clone() }, requests)
+                    }
                 }
             }
         }

@@ -513,6 +513,7 @@ mod tests {
         let (first, connected) = oneshot::channel();
         running.spawn(Arc::clone(&member.node).run(Some(first)));
         connected.await.expect("the attempt ends").expect("the server takes connections");
+        member.start_connecting();
         member.finish_connecting();
         member
     }

@@ -74,9 +74,9 @@ impl Primary {
             && self.opening.compare_exchange(UNUSED, OPENING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Records that the first attempt to connect has ended.
+    /// Records that the first attempt to connect has ended, if it has begun.
     pub(super) fn finish_connecting(&self) {
-        self.opening.store(OPEN, Ordering::Release);
+        let _ = self.opening.compare_exchange(OPENING, OPEN, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Records that it was assigned slots while it is unreachable, and retries the connection.
@@ -208,6 +208,7 @@ mod tests {
     async fn a_primary_opens_once() {
         let cluster = cluster(&[]);
         let primary = member(&cluster, &at("10.0.0.1", 1));
+        primary.finish_connecting(); // of an earlier primary at this address
         assert!(!primary.is_used() && !primary.is_open());
 
         assert!(primary.start_connecting() && !primary.start_connecting());
@@ -335,6 +336,7 @@ mod tests {
         let cluster = cluster(&[]);
         let primary = member(&cluster, &at("10.0.0.1", 1));
 
+        primary.start_connecting();
         sink_of(&cluster, &primary).connected(false);
 
         assert!(primary.is_open());

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A redirected request did not run, so no request runs twice. Each is answered within one response
-//! timeout.
+//! timeout, unless it waits for a connection and its slot moves again.
 
 use std::sync::Arc;
 use std::time::Duration;
