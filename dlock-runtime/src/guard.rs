@@ -198,9 +198,9 @@ impl LockGuard {
     ///
     /// - [`Error::Lost`] if the lock was lost before the release: the work may have overlapped with
     ///   another holder's.
-    /// - [`Error::Unavailable`] if the server did not reply, or not before the end of the lease. The
-    ///   release is repeated in the background until it does. At the latest, the lock is free when
-    ///   its lease expires.
+    /// - [`Error::Unavailable`] if the server did not reply, or not before the end of the lease.
+    ///   The release is repeated in the background until it does. At the latest, the lock is free
+    ///   when its lease expires.
     /// - [`Error::WrongKind`] if the key holds a value that is not a lock of this layout.
     ///
     /// # Cancel safety
