@@ -52,11 +52,11 @@ fn missing_value_is_refused_with_its_placeholder() {
 
     assert_eq!(
         none.expect_err("no value").to_string(),
-        "invalid lock key `a:<id>:<x>`: `<id>` has no value: write `|opt` in the placeholder if that is allowed"
+        "invalid lock key `a:<id>:<x>`: `<id>` has no value: write `|opt` in the placeholder if calls without it may share one key"
     );
     assert_eq!(
         empty.expect_err("no value").to_string(),
-        "invalid lock key `a:<id>`: `<id>` is empty: write `|opt` in the placeholder if that is allowed"
+        "invalid lock key `a:<id>`: `<id>` is empty: write `|opt` in the placeholder if calls without it may share one key"
     );
 }
 
@@ -176,11 +176,11 @@ fn a_field_without_a_value_is_named() {
 
     assert_eq!(
         problem(&missing),
-        "invalid lock key `a:<line>:<x>`: `<line.type>` has no value: write `|opt` in the placeholder if that is allowed"
+        "invalid lock key `a:<line>:<x>`: `<line.type>` has no value: write `|opt` in the placeholder if calls without it may share one key"
     );
     assert_eq!(
         problem(&Some((1_u8, (2_u8, "")))),
-        "invalid lock key `a:<line>:<x>`: `<line.1.1>` is empty: write `|opt` in the placeholder if that is allowed"
+        "invalid lock key `a:<line>:<x>`: `<line.1.1>` is empty: write `|opt` in the placeholder if calls without it may share one key"
     );
     assert!(
         problem(&Fields(&[("first", &1_u8), ("of", &Fields(&[("two", &""), ("three", &"")]))]))
