@@ -74,14 +74,20 @@ impl Sink {
     /// Ends the current value.
     pub(crate) fn end(&mut self) {
         if std::mem::replace(&mut self.empty, true) {
-            self.nothing("~~", "is empty: write `|opt` in the placeholder if calls without it may share one key");
+            self.nothing(
+                "~~",
+                "is empty: write `|opt` in the placeholder if calls without it may share one key",
+            );
         }
     }
 
     /// Records that there is no value at this `depth` of `Option`: `Some(None)` is not `None`.
     pub(crate) fn none(&mut self, depth: u32) {
         let mark = if depth > 0 { format!("~{depth}") } else { "~".to_owned() };
-        self.nothing(&mark, "has no value: write `|opt` in the placeholder if calls without it may share one key");
+        self.nothing(
+            &mark,
+            "has no value: write `|opt` in the placeholder if calls without it may share one key",
+        );
     }
 
     fn nothing(&mut self, mark: &str, problem: &'static str) {
