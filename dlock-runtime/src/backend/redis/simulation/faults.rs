@@ -247,7 +247,7 @@ impl Fault {
             | Self::ClientCrash { .. }
             | Self::ServerCrash { .. }
             | Self::Stall => Some(TICK * 2),
-            Self::HighLatency { latency, .. } => Some(*latency + TICK * 2),
+            Self::HighLatency { latency: late, .. } | Self::Slow { by: late } => Some(*late + TICK * 2),
             _ => None,
         }
     }
