@@ -59,7 +59,7 @@ impl Lock {
     /// Sets whether the watchdog renews the lease. Default: `true`.
     ///
     /// It does so each time a quarter to a third of the lease has passed, or at most half of it
-    /// while more than 64 renewals are in flight.
+    /// while 64 renewals are in flight.
     #[doc(alias = "watchdog")]
     pub fn renew(mut self, renew: bool) -> Self {
         self.options.renew = renew;
