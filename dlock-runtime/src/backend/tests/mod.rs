@@ -1,6 +1,5 @@
 //! Tests of requests and capabilities, and helpers that the tests of all backends share.
 
-#[cfg(any(feature = "idempotent", feature = "scheduled"))]
 pub(crate) mod real_server;
 pub(crate) mod recorded_events;
 pub(crate) mod test_operation;

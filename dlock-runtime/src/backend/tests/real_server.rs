@@ -1,5 +1,6 @@
-//! [`RealServer`], a Redis server for tests that compare scripts with rules.
+//! [`RealServer`], a Redis server for tests that compare it with rules or with a stub.
 
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -36,14 +37,21 @@ impl RealServer {
         Some(server)
     }
 
+    /// Opens a connection.
+    pub(crate) fn connect(&self) -> TcpStream {
+        TcpStream::connect(("127.0.0.1", self.port)).expect("it takes connections")
+    }
+
+    #[cfg(any(feature = "idempotent", feature = "scheduled"))]
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
     /// Returns how many keys have no time to live.
+    #[cfg(any(feature = "idempotent", feature = "scheduled"))]
     pub(crate) fn keys_without_expiry(&self) -> u64 {
         const COUNT: &str = "local count = 0 for _, key in ipairs(redis.call('KEYS', '*')) do if redis.call('PTTL', key) < 0 then count = count + 1 end end return count";
-        let mut connection = TcpStream::connect(("127.0.0.1", self.port)).expect("it runs");
+        let mut connection = self.connect();
         connection.write_all(format!("EVAL \"{COUNT}\" 0\r\n").as_bytes()).expect("it reads");
         let mut reply = String::new();
         BufReader::new(connection).read_line(&mut reply).expect("it replies");
@@ -59,6 +67,7 @@ impl Drop for RealServer {
 }
 
 /// Returns a pseudorandom number (splitmix64; Steele, Lea, and Flood, OOPSLA 2014).
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
 pub(crate) fn splitmix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -5,11 +5,8 @@
 //! tokens from its own clock.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command as Process, Stdio};
+use std::net::TcpStream;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -27,6 +24,7 @@ use crate::backend::redis::simulation::redis_stub::{ForeignData, NAMESPACE, Redi
 use crate::backend::redis::simulation::resp::next_command;
 use crate::backend::redis::transport::{command_fallbacks, error_kind};
 use crate::backend::store_call::StoreOperation;
+use crate::backend::tests::real_server::RealServer;
 use crate::bounds::LONGEST_VALUE;
 use crate::clock::boot_time;
 use crate::protocol::command::{Command, EnqueueMode};
@@ -147,9 +145,7 @@ impl Server for Stub {
 }
 
 pub(super) struct Real {
-    process: Child,
-    folder: PathBuf,
-    port: u16,
+    server: RealServer,
     connections: Vec<(TcpStream, Parser)>,
     /// Before Redis 7, `NOLOOP` does not apply to scripts: their changes are reported to their
     /// sender, before the reply.
@@ -157,27 +153,10 @@ pub(super) struct Real {
 }
 
 impl Real {
-    /// Starts a server on a free port. Returns `None` if there is no binary.
-    pub(super) fn start(seed: u64) -> Option<Self> {
-        let binary = std::env::var_os("DLOCK_REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
-        let folder = std::env::temp_dir().join(format!("dlock-contract-{}-{seed}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a temporary folder");
-        let port = TcpListener::bind("127.0.0.1:0")
-            .and_then(|free| free.local_addr())
-            .expect("a port is free")
-            .port();
-        let mut process = Process::new(binary);
-        process.current_dir(&folder).args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()]);
-        let process = process.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
-        let mut real =
-            Self { process, folder, port, connections: Vec::new(), reports_scripts_to_sender: false };
-        let mut tries = 0;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            tries += 1;
-            let ended = real.process.try_wait();
-            assert!(tries < 1_000 && matches!(ended, Ok(None)), "it does not start: {ended:?}");
-            sleep(Duration::from_millis(10));
-        }
+    /// Starts a server. Returns `None` if there is no binary. `test`: what is skipped without one.
+    pub(super) fn start(test: &str) -> Option<Self> {
+        let server = RealServer::start(test)?;
+        let mut real = Self { server, connections: Vec::new(), reports_scripts_to_sender: false };
         real.reports_scripts_to_sender = real.is_before_version_7();
         Some(real)
     }
@@ -190,16 +169,9 @@ impl Real {
     }
 }
 
-impl Drop for Real {
-    fn drop(&mut self) {
-        let _ = self.process.kill().and_then(|()| self.process.wait());
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
 impl Server for Real {
     fn connect(&mut self, at: usize) {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it takes connections");
+        let stream = self.server.connect();
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit can be set");
         if let Some(connection) = self.connections.get_mut(at) {
             *connection = (stream, Parser::new());
@@ -296,10 +268,7 @@ fn draw(parameters: &mut Parameters, token: &dyn Fn(&mut Parameters) -> Token) -
 fn the_stub_replies_like_a_real_server() {
     let mut met = BTreeSet::new();
     for seed in 0..6 {
-        let Some(mut real) = Real::start(seed) else {
-            println!("SKIPPED: the Redis stub against a real server: no redis-server was found");
-            return;
-        };
+        let Some(mut real) = Real::start("the Redis stub against a real server") else { return };
         met.extend(compare(seed, &mut real));
     }
     assert_eq!(met, BTreeSet::from(RedisStub::EFFECTS), "an effect of foreign data was not compared");

@@ -40,16 +40,12 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Starts a server if there is a binary. Each concurrent server needs its own `number`, which
-    /// names its folder.
-    fn start(number: u64) -> Option<Self> {
-        let Some(mut real) = Real::start(number) else {
-            println!("SKIPPED: foreign values in a real server: no redis-server was found");
-            return None;
-        };
+    /// Starts a server if there is a binary.
+    fn start() -> Option<Self> {
+        let mut real = Real::start("foreign values in a real server")?;
         real.connect(0);
         real.connect(OTHERS);
-        let tokens = TokenSource::of_process(number);
+        let tokens = TokenSource::of_process(1);
         let mut fixture = Self { real, token: tokens.next(), tokens };
         fixture.call(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
         Some(fixture)
@@ -164,7 +160,7 @@ fn is_wrong_kind(_: Command, reply: &Reply) -> bool {
 
 #[test]
 fn values_longer_than_a_full_queue_are_foreign_and_cost_no_time() {
-    let Some(mut fixture) = Fixture::start(101) else { return };
+    let Some(mut fixture) = Fixture::start() else { return };
     for encoding in STRINGS {
         let commands = fixture.commands();
         for waiters in [MAX_WAITERS + 1, MAX_WAITERS + 2, 10_000, 100_000] {
@@ -187,7 +183,7 @@ fn values_longer_than_a_full_queue_are_foreign_and_cost_no_time() {
 
 #[test]
 fn an_empty_value_is_foreign() {
-    let Some(mut fixture) = Fixture::start(102) else { return };
+    let Some(mut fixture) = Fixture::start() else { return };
     for encoding in STRINGS {
         let commands = fixture.commands();
         let empty = |fixture: &mut Fixture| drop(fixture.call(&["SET", KEY, "", "PX", "600000"]));
@@ -197,7 +193,7 @@ fn an_empty_value_is_foreign() {
 
 #[test]
 fn a_full_queue_of_dead_waiters_costs_no_time() {
-    let Some(mut fixture) = Fixture::start(103) else { return };
+    let Some(mut fixture) = Fixture::start() else { return };
     let commands = fixture.commands();
     let is_held = |command, reply: &Reply| match command {
         Command::Acquire { .. } => matches!(reply, Reply::Contended),
@@ -221,7 +217,7 @@ fn a_full_queue_of_dead_waiters_costs_no_time() {
 
 #[test]
 fn half_a_gigabyte_in_a_key_costs_no_time() {
-    let Some(mut fixture) = Fixture::start(104) else { return };
+    let Some(mut fixture) = Fixture::start() else { return };
     fixture.hold_with(0);
     let length = fixture.call(&["SETRANGE", KEY, "536870911", "x"]);
     assert_eq!(length, Value::Int(512 << 20));
@@ -242,7 +238,7 @@ const MILLION: &str = "for i = 1, 1000000, 1000 do local row = {} for j = i, i +
 
 #[test]
 fn a_million_fields_cost_no_time() {
-    let Some(mut fixture) = Fixture::start(105) else { return };
+    let Some(mut fixture) = Fixture::start() else { return };
     fixture.eval(MILLION, KEY, &[]);
     let commands = fixture.commands();
     for encoding in STRINGS {
@@ -289,7 +285,7 @@ fn owner(fixture: &mut Fixture) -> String {
 
 #[test]
 fn long_fields_and_values_of_a_hash_cost_no_time() {
-    let Some(mut fixture) = Fixture::start(106) else { return };
+    let Some(mut fixture) = Fixture::start() else { return };
     let commands: Vec<_> = fixture.commands();
     let is_foreign = |command, reply: &Reply| match command {
         Command::Acquire { .. } => matches!(reply, Reply::Contended),
@@ -309,7 +305,7 @@ fn long_fields_and_values_of_a_hash_cost_no_time() {
 
 #[test]
 fn fencing_tokens_rise_to_their_bound_and_end_in_a_typed_error() {
-    let Some(mut fixture) = Fixture::start(107) else { return };
+    let Some(mut fixture) = Fixture::start() else { return };
     let last = |number: u64| number.to_string();
     let next = |number: u64| Some(number + 1);
     let far = 1 << 52; // above the clock's microseconds
@@ -381,7 +377,7 @@ fn fencing_tokens_rise_to_their_bound_and_end_in_a_typed_error() {
 
 #[test]
 fn a_counter_of_a_hundred_megabytes_costs_no_time() {
-    let Some(mut fixture) = Fixture::start(108) else { return };
+    let Some(mut fixture) = Fixture::start() else { return };
     for (encoding, counter) in [
         (&NativeEncoding as &dyn LockEncoding, "{order:7}##token"),
         (redisson(), "redisson_lock_token:{order:7}"),
@@ -397,7 +393,7 @@ fn a_counter_of_a_hundred_megabytes_costs_no_time() {
 
 #[test]
 fn a_counter_is_raised_exactly_and_not_above_its_bound() {
-    let Some(mut fixture) = Fixture::start(109) else { return };
+    let Some(mut fixture) = Fixture::start() else { return };
     let counter = "{order:7}##token";
     for (stored, raised, expected) in [
         ("1", LAST_FENCE - 1, Some(LAST_FENCE - 1)),
