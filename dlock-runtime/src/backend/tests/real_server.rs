@@ -7,6 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
+use crate::manager::LockManager;
+
 /// A server that ends with the value.
 pub(crate) struct RealServer {
     process: Child,
@@ -43,13 +46,13 @@ impl RealServer {
     }
 
     #[cfg(any(feature = "idempotent", feature = "scheduled"))]
-    pub(crate) fn url(&self) -> String {
+    fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
     /// Returns how many keys have no time to live.
     #[cfg(any(feature = "idempotent", feature = "scheduled"))]
-    pub(crate) fn keys_without_expiry(&self) -> u64 {
+    fn keys_without_expiry(&self) -> u64 {
         const COUNT: &str = "local count = 0 for _, key in ipairs(redis.call('KEYS', '*')) do if redis.call('PTTL', key) < 0 then count = count + 1 end end return count";
         let mut connection = self.connect();
         connection.write_all(format!("EVAL \"{COUNT}\" 0\r\n").as_bytes()).expect("it reads");
@@ -66,9 +69,37 @@ impl Drop for RealServer {
     }
 }
 
+/// Asserts that random operations on records get equal replies in memory, where the rules run, and
+/// over a real server, where the scripts run.
+///
+/// `test`: what is skipped without a server. `apply` runs the operation that a random number
+/// selects, and returns it with its reply as text.
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
+pub(crate) async fn assert_scripts_follow_rules<R>(
+    test: &str,
+    (records, operations): (u64, u64),
+    record_in: impl Fn(&LockManager, u64) -> R,
+    apply: impl AsyncFn(&R, u64) -> String,
+) {
+    let Some(server) = RealServer::start(test) else { return };
+    let over_redis = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let memory = LockManager::in_new_memory();
+    for record in 0..records {
+        let [rules, scripts] = [&memory, &over_redis].map(|manager| record_in(manager, record));
+        let mut history = Vec::new();
+        for number in 0..operations {
+            let choice = splitmix(record << 32 | number);
+            history.push(apply(&rules, choice).await);
+            let replied = apply(&scripts, choice).await;
+            assert_eq!(Some(&replied), history.last(), "record {record}: {history:#?}");
+        }
+    }
+    assert_eq!(server.keys_without_expiry(), 0);
+}
+
 /// Returns a pseudorandom number (splitmix64; Steele, Lea, and Flood, OOPSLA 2014).
 #[cfg(any(feature = "idempotent", feature = "scheduled"))]
-pub(crate) fn splitmix(number: u64) -> u64 {
+fn splitmix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

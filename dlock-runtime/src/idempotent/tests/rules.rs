@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::store_call::StoreOperation;
-use crate::backend::tests::real_server::{RealServer, splitmix};
+use crate::backend::tests::real_server::assert_scripts_follow_rules;
 use crate::idempotent::operation::{RecordOperation, decode};
 use crate::manager::LockManager;
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
@@ -16,21 +16,10 @@ const EVENTS: u64 = 25;
 
 #[tokio::test]
 async fn the_scripts_follow_the_rules() {
-    let Some(server) = RealServer::start("the scripts of idempotent calls, and their rules") else { return };
-    let redis = LockManager::connect(&server.url()).await.expect("the server takes managers");
-    let memory = LockManager::in_new_memory();
-    for record in 0..RECORDS {
-        let key = format!("dlock:r{record}##idem");
-        let [rules, scripts] = [&memory, &redis].map(|manager| RecordEvents::new(manager, &key));
-        let mut history = Vec::new();
-        for number in 0..EVENTS {
-            let choice = splitmix(record << 32 | number);
-            history.push(rules.apply(choice).await);
-            let replied = scripts.apply(choice).await;
-            assert_eq!(Some(&replied), history.last(), "record {record}: {history:#?}");
-        }
-    }
-    assert_eq!(server.keys_without_expiry(), 0);
+    let record_in =
+        |manager: &LockManager, record| RecordEvents::new(manager, &format!("dlock:r{record}##idem"));
+    let test = "the scripts of idempotent calls, and their rules";
+    assert_scripts_follow_rules(test, (RECORDS, EVENTS), record_in, RecordEvents::apply).await;
 }
 
 /// A record whose events a test chooses one by one.

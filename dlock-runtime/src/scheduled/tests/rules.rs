@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::backend::store_call::StoreOperation;
-use crate::backend::tests::real_server::{RealServer, splitmix};
+use crate::backend::tests::real_server::assert_scripts_follow_rules;
 use crate::manager::LockManager;
 use crate::protocol::job::begin::{
     BeginKind, BeginReply, BeginRequest, CrashedRun, FURTHEST_AHEAD, Overlap, SkipReason,
@@ -17,26 +17,15 @@ use crate::token::Token;
 const RECORDS: u64 = 100;
 const REQUESTS: u64 = 60;
 
-/// Random requests about records get equal replies in memory and over Redis.
 #[tokio::test]
 async fn the_script_follows_the_rules() {
-    let Some(server) = RealServer::start("the script of a job, and its rules") else { return };
-    let over_redis = LockManager::connect(&server.url()).await.expect("the server takes managers");
-    let memory = LockManager::in_new_memory();
     let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_millis();
     let began = u64::try_from(began).expect("a time of this era");
-    for record in 0..RECORDS {
-        let key = format!("dlock:job:r{record}##job");
-        let [rule, script] = [&memory, &over_redis].map(|manager| JobRequests::new(manager, &key, began));
-        let mut history = Vec::new();
-        for number in 0..REQUESTS {
-            let choice = splitmix(record << 32 | number);
-            history.push(rule.apply(choice).await);
-            let replied = script.apply(choice).await;
-            assert_eq!(Some(&replied), history.last(), "record {record}: {history:#?}");
-        }
-    }
-    assert_eq!(server.keys_without_expiry(), 0);
+    let record_in = |manager: &LockManager, record| {
+        JobRequests::new(manager, &format!("dlock:job:r{record}##job"), began)
+    };
+    let test = "the script of a job, and its rules";
+    assert_scripts_follow_rules(test, (RECORDS, REQUESTS), record_in, JobRequests::apply).await;
 }
 
 /// A record of a job whose requests a test chooses one by one.
