@@ -5,14 +5,13 @@ use std::sync::Arc;
 use crate::backend::event_effects::EventEffects;
 use crate::backend::{BackendEvents, Request};
 use crate::engine::Engine;
-use crate::engine::acquisition::AcquisitionRef;
 use crate::engine::effects::Effects;
 use crate::engine::renewal_failure::RenewalFailure;
 use crate::key::Name;
 use crate::protocol::command::{Command, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::foreign_clients::Grant;
-use crate::protocol::key_state::{Action, EventContext, KeyState};
+use crate::protocol::key_state::KeyState;
 use crate::sync::lock;
 use crate::token::Token;
 
@@ -150,8 +149,7 @@ impl Engine {
         let (shard, hash) = self.shards.of_key(key);
         // Without a hold, it is not repeated: it came after the release, or before the grant.
         let is_held = shard.read(|slots| {
-            let state = slots.table.get(key, hash);
-            let is_held = state.is_some_and(|state| self.is_held_under(token, state, now));
+            let is_held = slots.table.get(key, hash).is_some_and(|state| state.is_held_under(token));
             if is_held {
                 slots.renewal_failures.record(key, failure);
             }
@@ -163,16 +161,6 @@ impl Engine {
         {
             effects.log_failed_renewal(reason, suppressed);
         }
-    }
-
-    /// Returns `true` if a call holds the lock under `token`: in a copy of the state, the loss of
-    /// that token revokes a hold.
-    fn is_held_under(&self, token: Token, state: &KeyState<AcquisitionRef>, now: BootInstant) -> bool {
-        let (mut actions, contended) = (Vec::new(), &mut false);
-        let (rules, tokens) = (&self.rules, &self.tokens);
-        let mut cx = EventContext { now, rules, tokens, actions: &mut actions, contended };
-        state.clone().on_reply(token, Command::Verify, now, Reply::NotOwner, &mut cx);
-        actions.iter().any(|action| matches!(action, Action::Revoke { .. }))
     }
 
     /// Reports to the backend that an event has made a deadline earlier.

@@ -222,6 +222,11 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.holds.active().find(|hold| hold.acquisition == *acquisition).map(|hold| hold.token)
     }
 
+    /// Returns `true` if an acquisition holds the lock under this token.
+    pub(crate) fn is_held_under(&self, token: Token) -> bool {
+        self.holds.active().any(|hold| hold.token == token)
+    }
+
     /// Removes a waiting task. Returns `true` if it was waiting.
     pub(crate) fn leave(&mut self, acquisition: &A, ctx: &mut EventContext<'_, A>) -> bool {
         if self.queue.remove(acquisition).is_some() {
