@@ -113,7 +113,7 @@ impl PendingCall {
             token,
             lease: millis(self.terms.lease),
             ttl: millis(self.terms.ttl),
-            on_crash: self.terms.on_crash.policy(),
+            on_crash: self.terms.on_crash,
             identity: self.identity.clone(),
             previous_fingerprint: self.previous_fingerprint.clone(),
             waiter,

@@ -52,6 +52,7 @@ use crate::idempotent::fingerprint::Fingerprints;
 use crate::idempotent::options::IdempotentOptions;
 use crate::key::{IntoLockKey, LockKey};
 use crate::manager::LockManager;
+pub use crate::protocol::idempotency::OnCrash;
 use crate::telemetry;
 
 #[cfg(feature = "testing")]
@@ -60,7 +61,7 @@ pub(crate) use error_policy::completion;
 pub use error_policy::{ErrorPolicy, ForgetErrors, RememberErrors};
 pub use idempotent_record::{IdempotentRecord, StepValue};
 pub(crate) use json::decoded;
-pub use options::{OnCrash, OnUnavailable};
+pub use options::OnUnavailable;
 #[cfg(feature = "tower")]
 pub(crate) use options::{check_times, checked_ttl};
 pub use outcome::{BytesOutcome, Completion, Outcome};

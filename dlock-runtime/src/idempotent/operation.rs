@@ -18,7 +18,7 @@ use crate::error::LossCause;
 use crate::protocol::failure::Failure;
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply, RecordSnapshot};
 use crate::protocol::idempotency::{
-    self, CallIdentity, CrashPolicy, IdempotencyRecord, StepResult, StoredResult,
+    self, CallIdentity, IdempotencyRecord, OnCrash, StepResult, StoredResult,
 };
 use crate::protocol::owner_lease::LeaseReply;
 use crate::protocol::script_reply::ScriptReply;
@@ -119,9 +119,9 @@ impl StoreOperation for RecordOperation {
 
 fn begin_arguments(call: &BeginCall) -> Vec<Cow<'_, [u8]>> {
     let on_crash = match call.on_crash {
-        CrashPolicy::Fail => "fail",
-        CrashPolicy::Rerun => "rerun",
-        CrashPolicy::Resume => "resume",
+        OnCrash::Fail => "fail",
+        OnCrash::Rerun => "rerun",
+        OnCrash::Resume => "resume",
     };
     vec![
         shown(&call.token),

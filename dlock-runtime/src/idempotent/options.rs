@@ -6,37 +6,7 @@ use crate::config::config;
 use crate::error::Result;
 use crate::idempotent::fingerprint::Fingerprints;
 use crate::options::{LONGEST_LEASE, checked_lease};
-use crate::protocol::idempotency::{CrashPolicy, LONGEST_RESULT};
-
-/// The reaction of a call to an attempt that crashed: its lease ended without a result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnCrash {
-    /// Every call gets [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) until an operator
-    /// resolves the key or the `ttl` of the record is over. Until then the body starts at most
-    /// once.
-    ///
-    /// If the first attempt was only slow, its late result is stored, and later calls get it. Its
-    /// body is dropped if the record is deleted or resolved, or has not been renewed for a `ttl`.
-    /// This also holds if the first attempt has this value and a later call has another one.
-    #[default]
-    Fail,
-    /// The body runs again, from its start. The body starts at least once.
-    Rerun,
-    /// The body runs again, and its completed [steps](crate::idempotent::IdempotentRecord::step)
-    /// return their stored results.
-    Resume,
-}
-
-impl OnCrash {
-    pub(super) fn policy(self) -> CrashPolicy {
-        match self {
-            Self::Fail => CrashPolicy::Fail,
-            Self::Rerun => CrashPolicy::Rerun,
-            Self::Resume => CrashPolicy::Resume,
-        }
-    }
-}
+use crate::protocol::idempotency::{LONGEST_RESULT, OnCrash};
 
 /// The reaction of a call to a server that is unavailable at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::backend::tests::real_server::assert_scripts_follow_rules;
 use crate::idempotent::operation::{RecordOperation, decode};
 use crate::manager::LockManager;
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
-use crate::protocol::idempotency::{CallIdentity, CrashPolicy, StoredResult};
+use crate::protocol::idempotency::{CallIdentity, OnCrash, StoredResult};
 use crate::token::Token;
 
 /// Enough that every event meets every phase of a record.
@@ -69,9 +69,9 @@ fn event_of(choice: u64) -> IdempotencyEvent {
             lease,
             ttl: LONG,
             on_crash: match draw(3) {
-                0 => CrashPolicy::Fail,
-                1 => CrashPolicy::Rerun,
-                _ => CrashPolicy::Resume,
+                0 => OnCrash::Fail,
+                1 => OnCrash::Rerun,
+                _ => OnCrash::Resume,
             },
             identity: CallIdentity {
                 fingerprint: if draw(5) == 0 { "g" } else { "f" }.to_owned(),

@@ -40,7 +40,7 @@ pub(crate) struct BeginCall {
     pub(crate) token: Token,
     pub(crate) lease: u64,
     pub(crate) ttl: u64,
-    pub(crate) on_crash: CrashPolicy,
+    pub(crate) on_crash: OnCrash,
     pub(crate) identity: CallIdentity,
     /// The fingerprint under the secret before the current one; empty if there is none.
     pub(crate) previous_fingerprint: String,
@@ -100,13 +100,22 @@ pub(crate) struct RecordSnapshot {
     pub(crate) steps: Vec<String>,
 }
 
-/// The reaction of a call to a record whose attempt has crashed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum CrashPolicy {
-    /// Reports it. The body starts at most once.
+/// The reaction of a call to an attempt that crashed: its lease ended without a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnCrash {
+    /// Every call gets [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) until an operator
+    /// resolves the key or the `ttl` of the record is over. Until then the body starts at most
+    /// once.
+    ///
+    /// If the first attempt was only slow, its late result is stored, and later calls get it. Its
+    /// body is dropped if the record is deleted or resolved, or has not been renewed for a `ttl`.
+    /// This also holds if the first attempt has this value and a later call has another one.
+    #[default]
     Fail,
-    /// Starts again, without the completed steps.
+    /// The body runs again, from its start. The body starts at least once.
     Rerun,
-    /// Starts again, with the completed steps.
+    /// The body runs again, and its completed [steps](crate::idempotent::IdempotentRecord::step)
+    /// return their stored results.
     Resume,
 }

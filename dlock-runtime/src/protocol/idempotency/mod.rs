@@ -14,7 +14,7 @@
 //! Invariants:
 //!
 //! - At most one token owns a running record, and only its owner changes it.
-//! - If the owner or the call has [`CrashPolicy::Fail`], a record whose lease is over never starts
+//! - If the owner or the call has [`OnCrash::Fail`], a record whose lease is over never starts
 //!   again.
 //! - A call with another identity changes nothing and gets nothing of the record.
 //! - Every event of a token can be repeated: the second time it changes nothing.
@@ -42,7 +42,7 @@ mod tests;
 pub(crate) mod verdict;
 
 pub(crate) use call_identity::CallIdentity;
-pub(crate) use event::CrashPolicy;
+pub use event::OnCrash;
 pub(crate) use record::{IdempotencyRecord, apply};
 pub(crate) use stored_result::{StepResult, StoredResult};
 

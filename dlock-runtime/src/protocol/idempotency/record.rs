@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::protocol::idempotency::MAX_WAITING_PROCESSES;
 use crate::protocol::idempotency::call_identity::{CallIdentity, is_same_call};
 use crate::protocol::idempotency::event::{
-    BeginCall, CrashPolicy, IdempotencyEvent, IdempotencyReply, RecordSnapshot,
+    BeginCall, IdempotencyEvent, IdempotencyReply, OnCrash, RecordSnapshot,
 };
 use crate::protocol::idempotency::stored_result::{StepResult, StoredResult};
 use crate::token::Token;
@@ -27,7 +27,7 @@ pub(crate) struct IdempotencyRecord {
     attempt: u32,
     identity: CallIdentity,
     /// The crash policy of the owner of the attempt.
-    on_crash: CrashPolicy,
+    on_crash: OnCrash,
     /// Whether the attempt follows one that crashed.
     has_crashed: bool,
     created: u64,
@@ -135,11 +135,11 @@ fn begin(slot: &mut Option<IdempotencyRecord>, call: &BeginCall, now: u64) -> Id
             let result = result.clone();
             IdempotencyReply::Completed { identity: record.identity.clone(), result }
         }
-        RecordPhase::Running { .. } if [call.on_crash, record.on_crash].contains(&CrashPolicy::Fail) => {
+        RecordPhase::Running { .. } if [call.on_crash, record.on_crash].contains(&OnCrash::Fail) => {
             IdempotencyReply::Crashed { identity: record.identity.clone(), attempt: record.attempt }
         }
         RecordPhase::Running { .. } => {
-            if call.on_crash == CrashPolicy::Rerun {
+            if call.on_crash == OnCrash::Rerun {
                 record.steps.clear();
             }
             record.has_crashed = true;

@@ -17,7 +17,7 @@ fn identity(fingerprint: &str) -> CallIdentity {
     CallIdentity { fingerprint: fingerprint.to_owned(), ..CallIdentity::default() }
 }
 
-fn call(token: Token, on_crash: CrashPolicy) -> BeginCall {
+fn call(token: Token, on_crash: OnCrash) -> BeginCall {
     BeginCall {
         token,
         lease: LEASE,
@@ -45,7 +45,7 @@ impl Rig {
         apply(&mut self.slot, event, self.now)
     }
 
-    fn begin(&mut self, token: Token, on_crash: CrashPolicy) -> IdempotencyReply {
+    fn begin(&mut self, token: Token, on_crash: OnCrash) -> IdempotencyReply {
         self.apply(&IdempotencyEvent::Begin(call(token, on_crash))).0
     }
 
@@ -72,9 +72,9 @@ fn started(attempt: u32, steps: &[&str]) -> IdempotencyReply {
 fn a_crash_policy_decides_what_a_call_does_after_the_lease() {
     let [one, two, _] = tokens();
     for (policy, expected) in [
-        (CrashPolicy::Fail, IdempotencyReply::Crashed { identity: identity("f"), attempt: 1 }),
-        (CrashPolicy::Rerun, started(2, &[])),
-        (CrashPolicy::Resume, started(2, &["a"])),
+        (OnCrash::Fail, IdempotencyReply::Crashed { identity: identity("f"), attempt: 1 }),
+        (OnCrash::Rerun, started(2, &[])),
+        (OnCrash::Resume, started(2, &["a"])),
     ] {
         let mut rig = Rig::default();
         assert_eq!(rig.begin(one, policy), started(1, &[]));
@@ -91,16 +91,16 @@ fn a_crash_policy_decides_what_a_call_does_after_the_lease() {
 fn a_late_finisher_overwrites_nothing() {
     let [one, two, _] = tokens();
     let mut rig = Rig::default();
-    rig.begin(one, CrashPolicy::Rerun);
+    rig.begin(one, OnCrash::Rerun);
     rig.now = LEASE;
-    rig.begin(two, CrashPolicy::Rerun);
+    rig.begin(two, OnCrash::Rerun);
 
     assert_eq!(rig.complete(one, "late"), IdempotencyReply::NotOwner);
     assert_eq!(rig.step(one, "late"), IdempotencyReply::NotOwner);
     assert_eq!(rig.forget(one, true), IdempotencyReply::NotOwner);
     assert_eq!(rig.complete(two, "second"), IdempotencyReply::Done);
     assert_eq!(rig.complete(one, "late"), IdempotencyReply::NotOwner);
-    let seen = rig.begin(one, CrashPolicy::Rerun);
+    let seen = rig.begin(one, OnCrash::Rerun);
     assert!(matches!(seen, IdempotencyReply::Completed { result, .. } if result == stored("second")));
 }
 
@@ -108,31 +108,31 @@ fn a_late_finisher_overwrites_nothing() {
 fn a_late_completion_counts_if_no_other_attempt_has_started() {
     let [one, two, _] = tokens();
     let mut rig = Rig::default();
-    rig.begin(one, CrashPolicy::Fail);
+    rig.begin(one, OnCrash::Fail);
     rig.now = 3 * LEASE;
-    assert!(matches!(rig.begin(two, CrashPolicy::Fail), IdempotencyReply::Crashed { .. }));
+    assert!(matches!(rig.begin(two, OnCrash::Fail), IdempotencyReply::Crashed { .. }));
 
     assert_eq!(rig.complete(one, "late"), IdempotencyReply::Done);
-    assert!(matches!(rig.begin(two, CrashPolicy::Fail), IdempotencyReply::Completed { .. }));
+    assert!(matches!(rig.begin(two, OnCrash::Fail), IdempotencyReply::Completed { .. }));
 }
 
 #[test]
 fn every_event_of_an_owner_can_be_repeated() {
     let [one, two, _] = tokens();
     let mut rig = Rig::default();
-    assert_eq!(rig.begin(one, CrashPolicy::Fail), started(1, &[]));
-    assert_eq!(rig.begin(one, CrashPolicy::Fail), started(1, &[]), "its first reply was lost");
+    assert_eq!(rig.begin(one, OnCrash::Fail), started(1, &[]));
+    assert_eq!(rig.begin(one, OnCrash::Fail), started(1, &[]), "its first reply was lost");
     assert_eq!([rig.step(one, "a"), rig.step(one, "a")], [IdempotencyReply::Done, IdempotencyReply::Done]);
     assert_eq!(
         [rig.forget(one, true), rig.forget(one, true)],
         [IdempotencyReply::Done, IdempotencyReply::Done]
     );
-    assert_eq!(rig.begin(two, CrashPolicy::Fail), started(2, &["a"]), "steps survive an error");
+    assert_eq!(rig.begin(two, OnCrash::Fail), started(2, &["a"]), "steps survive an error");
     assert_eq!(
         [rig.complete(two, "x"), rig.complete(two, "y")],
         [IdempotencyReply::Done, IdempotencyReply::Done]
     );
-    let seen = rig.begin(one, CrashPolicy::Fail);
+    let seen = rig.begin(one, OnCrash::Fail);
     assert!(matches!(seen, IdempotencyReply::Completed { result, .. } if result == stored("x")));
 }
 
@@ -140,15 +140,15 @@ fn every_event_of_an_owner_can_be_repeated() {
 fn an_attempt_that_never_ran_leaves_the_record_as_it_was() {
     let [one, two, three] = tokens();
     let mut rig = Rig::default();
-    rig.begin(one, CrashPolicy::Rerun);
+    rig.begin(one, OnCrash::Rerun);
     assert_eq!(rig.forget(one, false), IdempotencyReply::Done);
     assert!(rig.slot.is_none());
 
-    rig.begin(one, CrashPolicy::Rerun);
+    rig.begin(one, OnCrash::Rerun);
     rig.now = LEASE;
-    rig.begin(two, CrashPolicy::Rerun);
+    rig.begin(two, OnCrash::Rerun);
     assert_eq!(rig.forget(two, false), IdempotencyReply::Done);
-    let seen = rig.begin(three, CrashPolicy::Fail);
+    let seen = rig.begin(three, OnCrash::Fail);
     assert!(matches!(seen, IdempotencyReply::Crashed { .. }), "the crash is remembered: {seen:?}");
 }
 
@@ -173,11 +173,11 @@ fn another_payload_is_refused_in_every_state() {
         ("started again", |rig, token| {
             rig.step(token, "a");
             rig.forget(token, true);
-            rig.begin(tokens()[1], CrashPolicy::Fail);
+            rig.begin(tokens()[1], OnCrash::Fail);
         }),
     ];
     for (state, reach) in states {
-        for policy in [CrashPolicy::Fail, CrashPolicy::Rerun, CrashPolicy::Resume] {
+        for policy in [OnCrash::Fail, OnCrash::Rerun, OnCrash::Resume] {
             for identity in
                 [identity("g"), identity(""), CallIdentity { function: "other".to_owned(), ..identity("f") }]
             {
@@ -202,13 +202,13 @@ fn another_payload_is_refused_in_every_state() {
 fn the_fingerprint_under_the_previous_secret_is_accepted() {
     let [one, two, _] = tokens();
     let mut rig = Rig::default();
-    rig.begin(one, CrashPolicy::Fail);
+    rig.begin(one, OnCrash::Fail);
     rig.complete(one, "x");
 
     let rotated = BeginCall {
         identity: identity("new"),
         previous_fingerprint: "f".to_owned(),
-        ..call(two, CrashPolicy::Fail)
+        ..call(two, OnCrash::Fail)
     };
     let (reply, _) = rig.apply(&IdempotencyEvent::Begin(rotated));
 
@@ -226,10 +226,10 @@ fn waiters_are_notified_once_when_the_record_changes() {
         (IdempotencyEvent::Dequeue { waiter: "w".to_owned() }, false),
     ] {
         let mut rig = Rig::default();
-        rig.begin(one, CrashPolicy::Fail);
+        rig.begin(one, OnCrash::Fail);
         for waiting in [two, three] {
             assert!(matches!(
-                rig.begin(waiting, CrashPolicy::Fail),
+                rig.begin(waiting, OnCrash::Fail),
                 IdempotencyReply::Running { is_queued: true, .. }
             ));
         }
@@ -247,9 +247,9 @@ fn waiters_are_notified_once_when_the_record_changes() {
 fn the_number_of_waiting_processes_is_bounded() {
     let [one, two, _] = tokens();
     let mut rig = Rig::default();
-    rig.begin(one, CrashPolicy::Fail);
+    rig.begin(one, OnCrash::Fail);
     for number in 0..=MAX_WAITING_PROCESSES {
-        let call = BeginCall { waiter: Some(number.to_string()), ..call(two, CrashPolicy::Fail) };
+        let call = BeginCall { waiter: Some(number.to_string()), ..call(two, OnCrash::Fail) };
         let (reply, _) = rig.apply(&IdempotencyEvent::Begin(call));
         let IdempotencyReply::Running { is_queued, .. } = reply else { panic!("{reply:?}") };
         assert_eq!(is_queued, number < MAX_WAITING_PROCESSES);
@@ -262,7 +262,7 @@ fn an_operator_resolves_only_what_is_unknown() {
     let resolve = || IdempotencyEvent::Resolve { result: stored("operator"), replaces: false, ttl: TTL };
     let mut rig = Rig::default();
     assert_eq!(rig.apply(&resolve()).0, IdempotencyReply::Absent);
-    rig.begin(one, CrashPolicy::Fail);
+    rig.begin(one, OnCrash::Fail);
     assert_eq!(rig.apply(&resolve()).0, IdempotencyReply::StillRunning);
     assert_eq!(rig.apply(&IdempotencyEvent::Remove).0, IdempotencyReply::StillRunning);
 
@@ -270,7 +270,7 @@ fn an_operator_resolves_only_what_is_unknown() {
     assert_eq!(rig.apply(&resolve()).0, IdempotencyReply::Done);
     assert_eq!(rig.complete(one, "late"), IdempotencyReply::NotOwner, "the operator has decided");
     assert_eq!(rig.apply(&resolve()).0, IdempotencyReply::NotOwner, "there is a result");
-    let seen = rig.begin(two, CrashPolicy::Fail);
+    let seen = rig.begin(two, OnCrash::Fail);
     assert!(matches!(seen, IdempotencyReply::Completed { result, .. } if result == stored("operator")));
     assert_eq!(rig.apply(&IdempotencyEvent::Remove).0, IdempotencyReply::Done);
     assert!(rig.slot.is_none());
@@ -282,24 +282,24 @@ fn an_operator_replaces_only_what_an_operator_stored() {
     let replace =
         |text: &str| IdempotencyEvent::Resolve { result: stored(text), replaces: true, ttl: 2 * TTL };
     let mut rig = Rig::default();
-    rig.begin(one, CrashPolicy::Fail);
+    rig.begin(one, OnCrash::Fail);
     rig.complete(one, "x");
     assert_eq!(rig.apply(&replace("y")).0, IdempotencyReply::NotOwner, "a body has stored it");
 
     let mut rig = Rig::default();
     assert_eq!(rig.apply(&replace("y")).0, IdempotencyReply::Absent);
-    rig.begin(one, CrashPolicy::Fail);
+    rig.begin(one, OnCrash::Fail);
     assert_eq!(rig.apply(&replace("y")).0, IdempotencyReply::StillRunning);
     rig.now = LEASE;
     for text in ["y", "z"] {
         assert_eq!(rig.apply(&replace(text)).0, IdempotencyReply::Done, "{text}");
-        let seen = rig.begin(two, CrashPolicy::Fail);
+        let seen = rig.begin(two, OnCrash::Fail);
         assert!(matches!(seen, IdempotencyReply::Completed { result, .. } if result == stored(text)));
     }
     assert_eq!(rig.slot.as_ref().map(IdempotencyRecord::expires), Some(LEASE + 2 * TTL));
 
     let mut rig = Rig::default();
-    rig.begin(one, CrashPolicy::Fail);
+    rig.begin(one, OnCrash::Fail);
     rig.step(one, "a");
     rig.forget(one, true);
     assert_eq!(rig.apply(&replace("y")).0, IdempotencyReply::NotOwner, "the next call runs");
@@ -312,10 +312,10 @@ fn a_reused_key_says_whether_the_function_differs() {
         [(identity("g"), false), (CallIdentity { function: "f".into(), ..identity("f") }, true)]
     {
         let mut rig = Rig::default();
-        let first = BeginCall { identity: found.clone(), ..call(one, CrashPolicy::Fail) };
+        let first = BeginCall { identity: found.clone(), ..call(one, OnCrash::Fail) };
         rig.apply(&IdempotencyEvent::Begin(first));
 
-        let reply = rig.begin(two, CrashPolicy::Fail);
+        let reply = rig.begin(two, OnCrash::Fail);
 
         let function = is_other.then(|| "f".to_owned());
         let expected = Some(Verdict::KeyReused { function });
@@ -346,29 +346,29 @@ fn a_result_of_another_version_is_not_replayed() {
 fn a_record_ends_with_its_time_to_live() {
     let [one, two, _] = tokens();
     let mut rig = Rig::default();
-    rig.begin(one, CrashPolicy::Fail);
+    rig.begin(one, OnCrash::Fail);
     rig.now = 10_000;
     rig.complete(one, "x");
     rig.now += TTL - 1;
-    assert!(matches!(rig.begin(two, CrashPolicy::Fail), IdempotencyReply::Completed { .. }));
+    assert!(matches!(rig.begin(two, OnCrash::Fail), IdempotencyReply::Completed { .. }));
 
     rig.now += 1;
-    assert_eq!(rig.begin(two, CrashPolicy::Fail), started(1, &[]));
+    assert_eq!(rig.begin(two, OnCrash::Fail), started(1, &[]));
 }
 
 #[test]
 fn the_policy_of_the_owner_counts_too() {
     let [one, two, three] = tokens();
-    for other in [CrashPolicy::Rerun, CrashPolicy::Resume] {
+    for other in [OnCrash::Rerun, OnCrash::Resume] {
         let mut rig = Rig::default();
-        rig.begin(one, CrashPolicy::Fail);
+        rig.begin(one, OnCrash::Fail);
         rig.now = LEASE;
         assert!(matches!(rig.begin(two, other), IdempotencyReply::Crashed { .. }), "its body may still run");
 
         rig.forget(one, true);
         assert_eq!(rig.begin(two, other), started(1, &[]));
         rig.now += LEASE;
-        assert!(matches!(rig.begin(three, CrashPolicy::Fail), IdempotencyReply::Crashed { .. }));
+        assert!(matches!(rig.begin(three, OnCrash::Fail), IdempotencyReply::Crashed { .. }));
         assert_eq!(rig.begin(three, other), started(2, &[]));
     }
 }

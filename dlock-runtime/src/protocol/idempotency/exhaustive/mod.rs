@@ -9,13 +9,13 @@
 use std::collections::{BTreeSet, HashSet};
 
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
-use crate::protocol::idempotency::{CallIdentity, CrashPolicy, IdempotencyRecord, StoredResult, apply};
+use crate::protocol::idempotency::{CallIdentity, IdempotencyRecord, OnCrash, StoredResult, apply};
 use crate::token::{Token, TokenSource};
 
 const LEASE: u64 = 10;
 const TTL: u64 = 10_000;
 const LENGTH: usize = 7;
-const POLICIES: [CrashPolicy; 3] = [CrashPolicy::Fail, CrashPolicy::Rerun, CrashPolicy::Resume];
+const POLICIES: [OnCrash; 3] = [OnCrash::Fail, OnCrash::Rerun, OnCrash::Resume];
 
 /// The state of a record in a correct store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,7 +33,7 @@ enum ModelPhase {
     Absent,
     Running {
         owner: Token,
-        policy: CrashPolicy,
+        policy: OnCrash,
         lease_end: u64,
     },
     /// The owner has forgotten the call, and its steps remain.
@@ -132,10 +132,10 @@ impl Model {
             ModelPhase::Running { owner, .. } if owner == call.token => {}
             ModelPhase::Running { lease_end, .. } if now < lease_end => return Answer::Running,
             ModelPhase::Running { policy, .. } => {
-                if policy == CrashPolicy::Fail || call.on_crash == CrashPolicy::Fail {
+                if policy == OnCrash::Fail || call.on_crash == OnCrash::Fail {
                     return Answer::Crashed { attempt: self.attempt };
                 }
-                if call.on_crash == CrashPolicy::Rerun {
+                if call.on_crash == OnCrash::Rerun {
                     self.steps.clear();
                 }
                 self.attempt += 1;
@@ -193,9 +193,9 @@ enum Move {
     LeasesPass,
 }
 
-fn moves(calls: [(Token, CrashPolicy); 2]) -> Vec<Move> {
+fn moves(calls: [(Token, OnCrash); 2]) -> Vec<Move> {
     let result = |text: String| StoredResult::Bytes { bytes: text.into_bytes(), is_error: false };
-    let of_call = |(token, on_crash): (Token, CrashPolicy)| {
+    let of_call = |(token, on_crash): (Token, OnCrash)| {
         [
             IdempotencyEvent::Begin(BeginCall {
                 token,
@@ -254,7 +254,7 @@ impl Reached {
 }
 
 /// Searches all sequences of up to `length` moves. Returns the number of states.
-fn search(calls: [(Token, CrashPolicy); 2], length: usize) -> usize {
+fn search(calls: [(Token, OnCrash); 2], length: usize) -> usize {
     let moves = moves(calls);
     let (mut known, mut level) =
         (HashSet::from([Reached::default()]), vec![(Reached::default(), Vec::new())]);

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
-use crate::protocol::idempotency::{CallIdentity, CrashPolicy, IdempotencyRecord, StoredResult, apply};
+use crate::protocol::idempotency::{CallIdentity, IdempotencyRecord, OnCrash, StoredResult, apply};
 use crate::protocol::simulation::choices::ChoiceSource;
 use crate::token::{Token, TokenSource};
 
@@ -87,9 +87,9 @@ struct Schedule {
     events: BTreeMap<u64, (IdempotencyEvent, Option<(IdempotencyReply, u64)>)>,
     sent: BTreeMap<u64, u64>,
     /// The crash policy of each call: the same for all, or different during a deployment.
-    policies: Vec<CrashPolicy>,
+    policies: Vec<OnCrash>,
     /// The policy of the last start.
-    owner_policy: CrashPolicy,
+    owner_policy: OnCrash,
     faults: u64,
     /// The bodies that run, and until when each of them may.
     bodies: BTreeSet<usize>,
@@ -116,9 +116,9 @@ impl Schedule {
         let mut choices = ChoiceSource::new(seed);
         let is_mixed = choices.happens(Kind::Policy as usize, 0, 30);
         let mut policy = |client| match choices.up_to(Kind::Policy as usize, client, 2) {
-            0 => CrashPolicy::Fail,
-            1 => CrashPolicy::Rerun,
-            _ => CrashPolicy::Resume,
+            0 => OnCrash::Fail,
+            1 => OnCrash::Rerun,
+            _ => OnCrash::Resume,
         };
         let policies: Vec<_> =
             if is_mixed { (0..CALLS).map(policy).collect() } else { vec![policy(0); CALLS] };
@@ -212,7 +212,7 @@ impl Schedule {
 
     /// The body of a call may run: it holds its lease, or no other attempt can start.
     fn may_run(&self, client: usize) -> bool {
-        self.policies[client] == CrashPolicy::Fail || self.now < self.clients[client].deadline
+        self.policies[client] == OnCrash::Fail || self.now < self.clients[client].deadline
     }
 
     /// A call does its next piece of work.
@@ -268,7 +268,7 @@ impl Schedule {
             if self.clients[client].replayed.contains(&name) {
                 self.later(1, Happening::Act(client));
             } else {
-                if self.policies[client] != CrashPolicy::Rerun && self.stored_steps.contains(&name) {
+                if self.policies[client] != OnCrash::Rerun && self.stored_steps.contains(&name) {
                     return Err(format!("step {name} runs again although it is stored"));
                 }
                 let event =
@@ -347,10 +347,10 @@ impl Schedule {
                     self.coverage[1] += 1;
                 }
                 let before = std::mem::replace(&mut self.owner_policy, call.on_crash);
-                if self.starts > 1 && [before, call.on_crash].contains(&CrashPolicy::Fail) {
+                if self.starts > 1 && [before, call.on_crash].contains(&OnCrash::Fail) {
                     return Err("a second body starts although a crash fails".to_owned());
                 }
-                if call.on_crash == CrashPolicy::Rerun && self.starts > 1 {
+                if call.on_crash == OnCrash::Rerun && self.starts > 1 {
                     self.stored_steps.clear();
                 }
             }
@@ -415,7 +415,7 @@ impl Schedule {
             (
                 IdempotencyEvent::Renew { .. } | IdempotencyEvent::StoreStep { .. },
                 IdempotencyReply::NotOwner,
-            ) if self.policies[client] != CrashPolicy::Fail => {
+            ) if self.policies[client] != OnCrash::Fail => {
                 self.stop(client);
                 self.clients[client].phase = ClientPhase::Ended;
             }
