@@ -152,16 +152,17 @@ fn url_and_key(
         "idem resolve" => " --done JSON",
         _ => "",
     };
-    let usage = format!("dlock {command} URL KEY{options}");
+    let name = if command.starts_with("jobs ") { "name" } else { "key" };
+    let usage = format!("dlock {command} URL {}{options}", name.to_uppercase());
     // A URL is not a key: the key is missing, and printing it would show the password.
     let (key, typed) = match (words.pop(), words.pop()) {
         _ if !words.is_empty() => {
-            return Err(format!("`{command}` has too many arguments: write `{usage}`, for one key"));
+            return Err(format!("`{command}` has too many arguments: write `{usage}`, for one {name}"));
         }
-        (None, _) => return Err(format!("a key is missing: write `{usage}`")),
-        (Some(url), None) if is_url(&url) => return Err(format!("a key is missing: write `{usage}`")),
+        (None, _) => return Err(format!("a {name} is missing: write `{usage}`")),
+        (Some(url), None) if is_url(&url) => return Err(format!("a {name} is missing: write `{usage}`")),
         (Some(url), Some(_)) if is_url(&url) => {
-            return Err(format!("the URL comes before the key: write `{usage}`"));
+            return Err(format!("the URL comes before the {name}: write `{usage}`"));
         }
         (Some(key), typed) => (key, typed),
     };
@@ -184,6 +185,9 @@ fn no_command(word: &str) -> String {
             "release URL KEY --yes"
         }
         "version" => "--version",
+        word if word.starts_with("job") => {
+            return format!("there is no such command: write {JOB_COMMANDS}");
+        }
         word if word.starts_with("idem") => "idem get URL KEY` or `dlock idem resolve URL KEY --done JSON",
         _ if is_url(word) => return format!("the command comes before the URL: write {COMMANDS}"),
         _ => return format!("there is no such command: write {COMMANDS}"),
@@ -209,6 +213,9 @@ fn no_option(command: &str, option: &str) -> String {
 
 const COMMANDS: &str = "`dlock doctor URL`, `dlock inspect URL KEY`, `dlock release URL KEY --yes`, `dlock idem get URL KEY`, \
      `dlock idem resolve URL KEY --done JSON`, or `dlock jobs get URL NAME`";
+
+const JOB_COMMANDS: &str =
+    "`dlock jobs get URL NAME`, or `pause`, `resume`, `run`, or `reset` instead of `get`";
 
 /// Removes an option with a value, which may start with `-`. Options end at `--`.
 fn take_value(mut words: Vec<String>, option: &str) -> Result<(Vec<String>, Option<String>), String> {
@@ -370,6 +377,10 @@ mod tests {
             ("inspect --namespace=hunter2 redis://h key", "no such option"),
             ("inspect --namespace shop redis://h key", "`redis://host:port?namespace=shop`"),
             ("release redis://h key", "`--yes`"),
+            ("jobs", "`dlock jobs get URL NAME`, or `pause`"),
+            ("job pause redis://:hunter2@h nightly", "`dlock jobs get URL NAME`, or `pause`"),
+            ("jobs pause redis://:hunter2@h", "a name is missing: write `dlock jobs pause URL NAME`"),
+            ("jobs run nightly redis://:hunter2@h", "the URL comes before the name"),
             ("idem", "no such command"),
             ("idem hunter2 redis://h key", "no such command"),
             ("idem resolv redis://h key", "`dlock idem resolve URL KEY --done JSON`"),

@@ -56,11 +56,14 @@ fn state(name: &str, status: &JobStatus) -> String {
         None => "is not running".to_owned(),
     };
     let requested = if status.is_requested { ", and a run is requested" } else { "" };
-    let JobStatus { runs, failures, skips, missed, schedule, .. } = status;
+    let JobStatus { runs, failures, skips, missed, .. } = status;
+    let schedule = match &*status.schedule {
+        "" => "none recorded".to_owned(),
+        schedule => schedule.escape_debug().to_string(),
+    };
     format!(
-        "`{}` {state}{requested}\n  schedule: {}\n  runs: {runs}, failures: {failures}, skips: {skips}, missed: {missed}\n  last tick: {}\n  last success: {}\n",
+        "`{}` {state}{requested}\n  schedule: {schedule}\n  runs: {runs}, failures: {failures}, skips: {skips}, missed: {missed}\n  last tick: {}\n  last success: {}\n",
         name.escape_debug(),
-        schedule.escape_debug(),
         status.slot.map_or_else(|| "none".to_owned(), ago),
         status.succeeded.map_or_else(|| "none".to_owned(), ago),
     )

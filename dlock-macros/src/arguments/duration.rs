@@ -122,6 +122,7 @@ fn parse(name: &str, text: &str, example: &str, bounds: Bounds) -> Result<Durati
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits).unwrap_or((text, ""));
     let wrong = |problem: &str| format!("`{text}` {problem}: {}", how(name, example));
+    let too_long = |longest: Duration| wrong(&format!("is longer than {}", days_or_years(longest)));
     if number.is_empty() {
         return Err(wrong("is not a duration"));
     }
@@ -130,7 +131,10 @@ fn parse(name: &str, text: &str, example: &str, bounds: Bounds) -> Result<Durati
     }
     let Some((_, millis)) = UNITS.iter().find(|(known, _)| *known == unit) else {
         return Err(match meant(number, unit) {
+            Some(meant) if meant > bounds.1 => too_long(bounds.1),
+            Some(meant) if meant < bounds.0 => wrong("is not a valid duration"),
             Some(meant) => {
+                let meant = written(meant);
                 format!("`{text}` is not a valid duration: write `{name} = \"{meant}\"`; {UNITS_ARE}")
             }
             None => wrong("has an unknown unit of time"),
@@ -140,19 +144,19 @@ fn parse(name: &str, text: &str, example: &str, bounds: Bounds) -> Result<Durati
     match millis.filter(|millis| Duration::from_millis(*millis) <= ANY.1) {
         Some(0) => Err(format!("`{name}` cannot be zero: write `{name} = \"{example}\"`, or leave it out")),
         Some(millis) => Ok(Duration::from_millis(millis)),
-        None => Err(wrong("is longer than 100 years")),
+        None => Err(too_long(ANY.1)),
     }
 }
 
-/// Returns the valid form of `5 min`, `1.5s`, `1m30s`, and `2d`, if it is clear.
-fn meant(number: &str, unit: &str) -> Option<String> {
+/// Returns the duration that `5 min`, `1.5s`, `1m30s`, or `2d` means, if it is clear.
+fn meant(number: &str, unit: &str) -> Option<Duration> {
     let several = unit.find(|c: char| c.is_ascii_digit()).filter(|_| !unit.starts_with('.'));
     if let Some((first, rest)) = several.and_then(|at| unit.split_at_checked(at)) {
         let rest = rest.split_at_checked(rest.find(|c: char| !c.is_ascii_digit())?)?;
         let sum = millis(number, first)?.checked_add(millis(rest.0, rest.1)?)?;
-        return Some(written(Duration::from_millis(sum)));
+        return Some(Duration::from_millis(sum));
     }
-    millis(number, unit).map(|millis| written(Duration::from_millis(millis)))
+    millis(number, unit).map(Duration::from_millis)
 }
 
 /// Returns the milliseconds of `number` in `unit`, in any spelling.
@@ -178,6 +182,12 @@ pub(crate) fn written(duration: Duration) -> String {
     let millis = duration.as_millis();
     let unit = UNITS.iter().rev().find(|(_, unit)| millis.is_multiple_of(u128::from(*unit)));
     unit.map_or_else(String::new, |(name, unit)| format!("{}{name}", millis / u128::from(*unit)))
+}
+
+/// Formats an upper bound of durations.
+fn days_or_years(bound: Duration) -> String {
+    let days = bound.as_secs() / (24 * 60 * 60);
+    if days > 365 { format!("{} years", days / 365) } else { format!("{days} days") }
 }
 
 /// Returns the error for a number alone: it is meant in seconds, or in one of the units that keep
@@ -288,6 +298,21 @@ mod tests {
             assert!(read(text).is_err_and(|told| told.contains("is longer than 100 years")), "{text}");
         }
         assert_eq!(read("1ms"), Ok(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_form_with_a_meaning_out_of_bounds_gets_the_example() {
+        let bounds = (Duration::from_millis(100), Duration::from_secs(365 * 24 * 3_600));
+        let told = |text| parse("lease", text, "30s", bounds).expect_err("it is not a duration");
+
+        for (text, problem) in [
+            ("366d", "`366d` is longer than 365 days: write `lease = \"30s\"`"),
+            ("0.01s", "`0.01s` is not a valid duration: write `lease = \"30s\"`"),
+            ("365d", "`365d` is not a valid duration: write `lease = \"8760h\"`"),
+        ] {
+            assert!(told(text).starts_with(problem), "{}", told(text));
+        }
+        assert!(read("36501d").expect_err("too long").starts_with("`36501d` is longer than 100 years"));
     }
 
     #[test]

@@ -255,6 +255,12 @@ fn a_wrong_option_gets_its_message() {
         (every, "crate = a", "`crate` is an absolute path"),
         (every, "timeout = \"1s\"", "`timeout` is ambiguous: `max_hold` is how long the body may run"),
         (every, "key = \"a\"", "there is no parameter `key`: the `name` identifies the job"),
+        (
+            every,
+            "retry = 3",
+            "there is no parameter `retry`: a tick whose run has failed is repeated with `on_error = retry(3)`",
+        ),
+        (every, "retries = 3", "there is no parameter `retries`: a tick whose run has failed is repeated"),
     ] {
         let attribute = format!("{due}, {parameters}");
 

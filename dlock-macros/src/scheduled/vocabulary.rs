@@ -46,6 +46,7 @@ const ABSENT: &[(&str, &str)] = &[
         "a tick starts once, so it is not needed; if callers choose the slots, write `min_hold = \"30s\"`",
     ),
     ("namespace", "the job is in the namespace of its manager"),
+    ("retry", "a tick whose run has failed is repeated with `on_error = retry(3)`"),
 ];
 
 const ALIASES: &[(&str, &str)] = &[
@@ -57,7 +58,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("overlap", "concurrencypolicy disallowconcurrentexecution maxinstances oncontended"),
     ("catch_up", "misfire misfirepolicy startingdeadlineseconds coalesce"),
     ("spread", "jitter"),
-    ("on_error", "retries retry backofflimit onfailure"),
+    ("on_error", "onfailure"),
+    ("retry", "retries backofflimit"),
     ("on_crash", "onlost requestsrecovery"),
     ("lease", "leasetime"),
     ("lock_at_most_for", "lockatmostfor"),
