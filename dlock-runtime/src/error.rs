@@ -160,7 +160,7 @@ pub enum Error {
     /// Another call with the same idempotency key is running.
     ///
     /// With a `wait`, the call waited that long.
-    #[error("a call with idempotency key `{key}` is in progress: try again later, or set `wait`")]
+    #[error("a call with idempotency key `{key}` is in progress: try again later, or wait for its result")]
     #[non_exhaustive]
     InProgress {
         /// The idempotency key.
@@ -519,7 +519,7 @@ impl std::fmt::Display for LossCause {
         f.write_str(match self {
             Self::Expired => "its lease expired",
             Self::GrantUnconfirmed => "the grant was not confirmed in time; raise `grant_lease`",
-            Self::NotOwner => "the server reports that it is not held by this manager",
+            Self::NotOwner => "its key was deleted or overwritten on the server, or had expired there",
             Self::MaxHold => "its `max_hold` has passed",
             Self::Shutdown => "the lock manager was shut down",
             Self::Released => "it was released",

@@ -68,7 +68,7 @@ async fn redis_that_is_no_sentinel_is_rejected_with_a_remedy() {
 
     let refused = connect(&format!("redis+sentinel://127.0.0.1:{}/{MASTER}", server.port())).await;
 
-    assert_remedy(refused, "is no sentinel: write the addresses of sentinels before the `/`");
+    assert_remedy(refused, "is not a sentinel: write the addresses of sentinels before the `/`");
 }
 
 #[tokio::test]

@@ -109,7 +109,7 @@ impl KeyBuilder {
             return Err(invalid);
         }
         if key.is_empty() {
-            return Err(InvalidKey::new("", "it is empty: add what is locked, such as `.text(\"order:\")`"));
+            return Err(InvalidKey::new("", "it is empty: name what is locked, such as `order:7`"));
         }
         if name::has_marker(key) {
             return Err(InvalidKey::new(

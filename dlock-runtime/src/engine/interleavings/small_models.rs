@@ -158,7 +158,7 @@ fn released_once() {
     assert!(is_empty(&engine));
 }
 
-/// What `AcquireFuture` must not do: a grant can come between the check and the registration.
+/// Registers after the check, as `AcquireFuture` must not: a grant can come between the two.
 fn waiter_registers_too_late() {
     let acquisition = Acquisition::new(key());
     let other = SharedAcquisition::clone(&acquisition);

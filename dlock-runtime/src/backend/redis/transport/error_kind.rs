@@ -61,7 +61,7 @@ pub(crate) fn out_of_service(value: &Value) -> Option<&ServerError> {
 /// Returns what to do about an error, if the server's text does not say it. Empty if the cause is
 /// unknown.
 ///
-/// `shown`: the text without secrets. What the server takes for a command may be a password.
+/// `shown`: the text without secrets, since an unknown command may be a mistyped password.
 pub(super) fn hint(error: &ServerError, shown: &str, advice: UrlAdvice) -> String {
     if matches!(error.code(), "MOVED" | "ASK") {
         if advice.deployment() == Deployment::Cluster {

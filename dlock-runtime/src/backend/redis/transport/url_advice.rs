@@ -11,7 +11,7 @@ pub(crate) struct UrlAdvice {
     credentials: &'static CredentialsAdvice,
 }
 
-/// What to change about the user and the password of a server. It depends on where they are given.
+/// The advice about the user and the password of a server. It depends on where they are given.
 #[derive(Debug)]
 struct CredentialsAdvice {
     /// If the server requires credentials.

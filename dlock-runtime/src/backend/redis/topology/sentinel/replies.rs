@@ -52,7 +52,7 @@ pub(super) fn master(reply: &Value, name: &str, sentinel: &Redacted) -> Result<A
             "LOADING" => return Err(sentinel.failure(error)),
             _ if error.details().is_some_and(|text| text.contains("unknown command")) => {
                 format!(
-                    "is no sentinel: write the addresses of sentinels before the `/`, or `{}host:port` for one server without \
+                    "is not a sentinel: write the addresses of sentinels before the `/`, or `{}host:port` for one server without \
                      sentinels",
                     sentinel.advice().scheme_of(Deployment::One)
                 )
@@ -78,8 +78,8 @@ mod tests {
 
         let (unknown, other) = (refused("ERR unknown command 'SENTINEL'"), refused("ERR wait for a moment"));
 
-        assert!(unknown.contains("is no sentinel"), "{unknown}");
-        assert!(!other.contains("is no sentinel") && other.contains("wait for a moment"), "{other}");
+        assert!(unknown.contains("is not a sentinel"), "{unknown}");
+        assert!(!other.contains("is not a sentinel") && other.contains("wait for a moment"), "{other}");
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
             ("-NOAUTH Authentication required.", FailureKind::Lasting, "`?sentinel_password=..`"),
             ("-NOPERM no", FailureKind::Lasting, "allow `+sentinel|get-master-addr-by-name"),
             ("-LOADING it", FailureKind::Passing, "LOADING it"),
-            ("-ERR unknown command 'SENTINEL'", FailureKind::Lasting, "is no sentinel"),
+            ("-ERR unknown command 'SENTINEL'", FailureKind::Lasting, "is not a sentinel"),
         ] {
             let reply = redis::parse_redis_value(format!("{reply}\r\n").as_bytes()).expect("it is RESP");
 
