@@ -1,11 +1,13 @@
 //! Replies that no script gives. The event may have been applied, so each counts as unknown.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::idempotent::OnUnavailable;
-use dlock_runtime::{Error, LockManager};
+use dlock_runtime::{Error, LockKey, LockManager};
 use dlock_tests::hostile::Request;
-use dlock_tests::{Answer, HostileServer, within};
+use dlock_tests::{Answer, HostileServer, until, within};
 
 use super::{LONG, Runs};
 
@@ -43,6 +45,31 @@ async fn undecodable_replies_stop_no_body_and_hide_no_value() {
         within(LONG, "the shutdown, which waits for the end", manager.shutdown(LONG)).await;
         assert_eq!(manager.pending_results(), 0, "{reply:?}");
     }
+}
+
+/// The first start could take effect after the attempt was forgotten.
+#[tokio::test]
+async fn an_attempt_that_was_started_twice_is_forgotten_twice() {
+    let (starts, forgotten) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&forgotten);
+    let is_forget = |request: &Request| request.word(7) == "1" && request.word(8).is_empty();
+    let server = HostileServer::start(move |request: &Request| match request.name() {
+        "EVAL" | "EVALSHA" if is_begin(request) => match starts.fetch_add(1, Ordering::SeqCst) {
+            0 => Answer::Close,
+            _ => Answer::Raw(b"*2\r\n:1\r\n:1\r\n".to_vec()),
+        },
+        "EVAL" | "EVALSHA" if is_forget(request) => {
+            seen.fetch_add(1, Ordering::SeqCst);
+            Answer::Usual
+        }
+        _ => Answer::Usual,
+    });
+    let manager = LockManager::connect(&server.url()).await.expect("the server accepts connections");
+
+    let failed = manager.idempotent("k").run(async |_| Ok::<_, Error>(LockKey::new("").map(drop)?)).await;
+
+    assert!(matches!(failed, Err(Error::InvalidKey { .. })), "{failed:?}");
+    until("it is forgotten again", async || forgotten.load(Ordering::SeqCst) == 2).await;
 }
 
 #[tokio::test]

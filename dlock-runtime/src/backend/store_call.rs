@@ -15,8 +15,6 @@ use sha1::{Digest, Sha1};
 use crate::protocol::script_reply::ScriptReply;
 
 /// An operation on one key.
-///
-/// It may be sent again if its reply is lost, so the second run must change nothing.
 pub(crate) trait StoreOperation: Debug + Send + Sync {
     /// Returns the script. `KEYS[1]` is the key, and `ARGV[1]` the prefix of the channels on which
     /// [`waiter`] ids are notified.
@@ -26,8 +24,12 @@ pub(crate) trait StoreOperation: Debug + Send + Sync {
     fn arguments(&self) -> Vec<Cow<'_, [u8]>>;
 
     /// Returns `true` if the configured number of replicas must have the reply before it counts.
-    /// The script then writes the key whenever it succeeds.
+    /// The script then writes the key whenever it succeeds, also if it is repeated.
     fn needs_acks(&self) -> bool;
+
+    /// Returns `true` if the second run changes nothing, whatever other clients do in between. Then
+    /// the operation is sent again if its reply is lost.
+    fn is_repeatable(&self) -> bool;
 
     /// Returns `true` if the operation only undoes another one. In the background, such operations
     /// use at most half of the places, so that results can still be stored.

@@ -2,6 +2,7 @@
 //! background. See `store_calls` for their state.
 #![allow(dead_code, reason = "used by features that are not locks")]
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::protocol::command::{Command, Failure, FailureKind, Reply, ScriptReply
 use crate::timer::Timer;
 
 impl Engine {
-    /// Runs an operation on `key`. If the connection is lost before the reply, sends it again.
+    /// Runs an operation on `key`. If the connection is lost before the reply, sends it again if it
+    /// is [repeatable](StoreOperation::is_repeatable).
     ///
     /// # Errors
     ///
@@ -28,11 +30,22 @@ impl Engine {
         key: &Name,
         operation: &Arc<dyn StoreOperation>,
     ) -> Result<ScriptReply, CallFailure> {
+        self.call_counting(key, operation, &AtomicU32::new(0)).await
+    }
+
+    /// Like [`call`](Self::call), and adds to `sends` how often the operation was sent.
+    pub(crate) async fn call_counting(
+        &self,
+        key: &Name,
+        operation: &Arc<dyn StoreOperation>,
+        sends: &AtomicU32,
+    ) -> Result<ScriptReply, CallFailure> {
         let send = || {
+            sends.fetch_add(1, Ordering::Relaxed);
             let request = Request::new(Name::clone(key), self.tokens.next(), Command::Call);
             self.reply(self.send_request(Request { call: Some(Arc::clone(operation)), ..request }))
         };
-        match self.request_with_retry(1, send).await {
+        match self.request_with_retry(u32::from(operation.is_repeatable()), send).await {
             Ok(Reply::Called(reply)) => Ok(reply),
             Ok(Reply::Refused(failure)) => Err(CallFailure::Refused(failure)),
             Ok(Reply::Unknown(failure)) => Err(CallFailure::Unknown(failure)),
@@ -44,7 +57,8 @@ impl Engine {
     /// the reply to `on_end`. Without one, it passes the last failure, or that too many calls are
     /// in the background.
     ///
-    /// It runs while the callers' threads are blocked, and ends with the manager.
+    /// It runs while the callers' threads are blocked, and ends with the manager. The operation
+    /// must be [repeatable](StoreOperation::is_repeatable).
     pub(crate) fn call_in_background(
         self: &Arc<Self>,
         key: Name,
@@ -52,6 +66,7 @@ impl Engine {
         limit: Duration,
         on_end: impl FnOnce(Result<ScriptReply, Failure>) + Send + 'static,
     ) {
+        debug_assert!(operation.is_repeatable(), "it may be sent many times");
         let bytes = operation.arguments().iter().map(|argument| argument.len()).sum();
         let Some(slot) = self.calls.admit(bytes, operation.is_cleanup()) else {
             let problem = "too many requests of this manager wait for a reply in the background";

@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::engine::renewed_lease::{LeaseRenewal, RenewedLease};
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, LossCause, Result};
+use crate::idempotent::late_start::LateStart;
 use crate::idempotent::operation::{RecordOperation, UnreadableReply, decode, lease_reply};
 use crate::key::{LockKey, Name};
 use crate::manager::LockManager;
@@ -59,6 +60,8 @@ pub(super) struct Attempt {
     pub(super) terms: RecordTerms,
     /// Whether there is a record; `false` if the server was unavailable at the start.
     pub(super) is_recorded: bool,
+    /// Whether its start was sent twice, and the one without a reply may take effect late.
+    pub(super) may_start_late: bool,
     has_run: AtomicBool,
     /// Whether the record has given the body an error.
     has_refused: AtomicBool,
@@ -76,6 +79,13 @@ struct Steps {
     unconfirmed: Vec<String>,
     /// The bytes of all stored results.
     bytes: usize,
+}
+
+impl Steps {
+    /// Returns the number of steps that the record has or may get: a step that runs counts.
+    fn count(&self) -> usize {
+        self.done.len() + self.begun.iter().filter(|begun| !self.done.contains_key(*begun)).count()
+    }
 }
 
 impl Attempt {
@@ -100,6 +110,7 @@ impl Attempt {
             number,
             terms,
             is_recorded: true,
+            may_start_late: false,
             has_run: AtomicBool::new(false),
             has_refused: AtomicBool::new(false),
             steps: Mutex::new(Steps { done, bytes, ..Steps::default() }),
@@ -118,6 +129,7 @@ impl Attempt {
             number: 1,
             terms,
             is_recorded: false,
+            may_start_late: false,
             has_run: AtomicBool::new(false),
             has_refused: AtomicBool::new(false),
             steps: Mutex::default(),
@@ -191,17 +203,20 @@ impl Attempt {
             );
             return Err(config("step", problem));
         }
-        if !steps.begun.insert(name.to_owned()) {
+        if steps.begun.contains(name) {
             let problem = format!("two steps of this body have the name `{name}`: give each its own");
             return Err(config("step", problem));
         }
+        if !steps.done.contains_key(name) && steps.count() >= MAX_STEPS {
+            return Err(config(
+                "step",
+                format!("a record has at most {MAX_STEPS} steps: combine steps, or use more than one call"),
+            ));
+        }
+        steps.begun.insert(name.to_owned());
         match steps.done.get(name) {
             Some(Some(result)) => Ok(Some(result.clone())),
             Some(None) => Err(Error::ResultNotStored { key: self.key().clone(), step: Some(name.into()) }),
-            None if steps.done.len() >= MAX_STEPS => Err(config(
-                "step",
-                format!("a record has at most {MAX_STEPS} steps: combine steps, or use more than one call"),
-            )),
             None => Ok(None),
         }
     }
@@ -275,6 +290,14 @@ impl Attempt {
     ) {
         let record = Name::clone(&self.lease.record);
         send_in_order(self.engine(), record, events.into(), self.terms.ttl, Box::new(on_end));
+    }
+
+    /// Returns the start that may take effect after `end`, which forgets the attempt, and is to be
+    /// undone then.
+    pub(super) fn late_start(&self, end: &IdempotencyEvent) -> Option<LateStart> {
+        let is_undone = self.may_start_late && matches!(end, IdempotencyEvent::Forget { .. });
+        let undo = || Arc::new(RecordOperation(end.clone()));
+        is_undone.then(|| LateStart::new(self.engine(), &self.lease.record, undo(), self.terms.ttl))
     }
 
     /// Sends an event until there is a reply, at most for the time to live of the record.

@@ -1,15 +1,16 @@
 //! How a call starts, replays, waits, or is rejected.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use crate::backend::store_call::StoreOperation;
 use crate::clock::millis;
-use crate::engine::Engine;
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, Result};
 use crate::idempotent::attempt::{Attempt, RecordTerms, unexpected_reply, unreadable};
 use crate::idempotent::execution::Execution;
+use crate::idempotent::late_start::LateStart;
 use crate::idempotent::operation::{RecordOperation, decode};
 use crate::idempotent::options::{IdempotentOptions, OnUnavailable};
 use crate::key::{LockKey, MARKER, Name};
@@ -108,7 +109,7 @@ impl PendingCall {
     }
 
     /// Returns the start of the call under `token`. `waiter`: the process to notify of changes.
-    fn begin_call(&self, token: Token, waiter: Option<String>) -> BeginCall {
+    pub(super) fn begin_call(&self, token: Token, waiter: Option<String>) -> BeginCall {
         BeginCall {
             token,
             lease: millis(self.terms.lease),
@@ -136,12 +137,14 @@ impl PendingCall {
         let undo = UndoBegin { call: self, token, is_armed: true };
         let call = self.begin_call(token, waiter);
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(IdempotencyEvent::Begin(call)));
-        let sent = engine.now();
-        match engine.call(&self.record, &operation).await {
+        let (sent, sends) = (engine.now(), AtomicU32::new(0));
+        match engine.call_counting(&self.record, &operation, &sends).await {
             Ok(reply) => match decode(&reply) {
                 Ok(IdempotencyReply::Started { attempt, steps }) => {
                     let of = (&self.key, &self.record);
-                    let attempt = Attempt::new(&self.manager, of, token, self.terms, sent, (attempt, steps));
+                    let mut attempt =
+                        Attempt::new(&self.manager, of, token, self.terms, sent, (attempt, steps));
+                    attempt.may_start_late = sends.into_inner() > 1;
                     undo.disarm();
                     Ok(Asked::Started(Box::new(Execution::new(attempt, self.identity.clone()))))
                 }
@@ -217,35 +220,11 @@ impl Drop for UndoBegin<'_> {
         }
         let ttl = self.call.terms.ttl;
         let event = IdempotencyEvent::Forget { token: self.token, has_run: false, ttl: millis(ttl) };
-        undo(engine, &self.call.record, Arc::new(RecordOperation(event)), ttl);
+        LateStart::new(engine, &self.call.record, Arc::new(RecordOperation(event)), ttl).undo();
     }
-}
-
-/// Undoes a start now, and again after [`LATE_REQUEST`]: a request that was written to a lost
-/// connection can take effect late.
-fn undo(engine: &Arc<Engine>, record: &Name, operation: Arc<dyn StoreOperation>, limit: Duration) {
-    let (weak, name) = (Arc::downgrade(engine), Name::clone(record));
-    let again = Arc::clone(&operation);
-    engine.call_in_background(Name::clone(record), operation, limit, move |_| {
-        let Some(engine) = weak.upgrade() else { return };
-        let sleep = engine.backend.sleep(LATE_REQUEST);
-        let active = engine.active_call();
-        let backend = Arc::clone(&engine.backend);
-        drop(engine);
-        backend.spawn(Box::pin(async move {
-            sleep.await;
-            if let Some(engine) = weak.upgrade() {
-                engine.call_in_background(name, again, limit, |_| {});
-            }
-            drop(active);
-        }));
-    });
 }
 
 /// Returns the name of a record, which no lock's key has.
 pub(crate) fn record_name(key: &LockKey) -> Name {
     format!("{}{MARKER}idem", key.full_name()).into()
 }
-
-/// How late a request can take effect that was written to a lost connection.
-const LATE_REQUEST: Duration = Duration::from_secs(1);

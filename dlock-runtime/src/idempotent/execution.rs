@@ -112,7 +112,12 @@ impl Execution {
                     turn.settle(IdempotencyReply::Completed { identity: self.identity.clone(), result });
                 }
             }
-            (Ok(reply), event) => report_end(self.attempt.key(), &event, Ok(&reply)),
+            (Ok(reply), event) => {
+                report_end(self.attempt.key(), &event, Ok(&reply));
+                if let Some(late_start) = self.attempt.late_start(&event) {
+                    late_start.undo_later();
+                }
+            }
             (Err(failure), event) => self.finish_in_background(event, &failure.into_failure().reason),
         }
     }
@@ -160,11 +165,15 @@ impl Execution {
         let count = self.attempt.manager.pending_results();
         telemetry::idempotent_end_pending(self.attempt.key(), count, reason);
         let key = self.attempt.key().clone();
+        let late_start = self.attempt.late_start(&event);
         let mut events = self.steps_before(&event);
         events.push(event.clone());
         self.attempt.send_in_order(events, move |reply| {
             drop(pending);
             report_end(&key, &event, reply.as_ref().map_err(|failure| &*failure.reason));
+            if let Some(late_start) = late_start {
+                late_start.undo_later();
+            }
         });
     }
 }
@@ -184,7 +193,10 @@ impl Drop for Execution {
         } else if !self.attempt.has_run() {
             let ttl = millis(self.attempt.terms.ttl);
             let unused = IdempotencyEvent::Forget { token, has_run: false, ttl };
-            self.attempt.send_in_background(unused);
+            match self.attempt.late_start(&unused) {
+                Some(late_start) => late_start.undo(),
+                None => self.attempt.send_in_background(unused),
+            }
         } else if self.has_crashed || std::thread::panicking() {
             self.attempt.send_in_background(IdempotencyEvent::EndLease { token });
         }

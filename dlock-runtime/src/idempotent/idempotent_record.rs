@@ -109,7 +109,7 @@ impl IdempotentRecord {
     /// The error of `body`. Converted to `E`:
     ///
     /// - [`Error::Config`] if two steps of the body have the same name, if the name is empty or
-    ///   longer than 64 bytes, or if the record has 64 steps.
+    ///   longer than 64 bytes, or if 64 other steps have completed or begun.
     /// - [`Error::Lost`] if another attempt may have started.
     /// - [`Error::ResultNotStored`] and [`Error::Undecodable`] for a completed step.
     ///

@@ -98,6 +98,10 @@ impl StoreOperation for RecordOperation {
         )
     }
 
+    fn is_repeatable(&self) -> bool {
+        !matches!(self.0, IdempotencyEvent::Resolve { .. } | IdempotencyEvent::Remove)
+    }
+
     fn is_cleanup(&self) -> bool {
         matches!(self.0, IdempotencyEvent::Forget { has_run: false, .. } | IdempotencyEvent::Dequeue { .. })
     }

@@ -184,7 +184,8 @@ impl<P> Idempotent<P> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the record may or may not be deleted.
+    /// If the future is dropped, and after [`Error::Unavailable`], the record may or may not be
+    /// deleted. The request is not sent again, since another call may have completed by then.
     pub async fn forget(&self) -> Result<bool> {
         self.change(IdempotencyEvent::Remove).await
     }
@@ -203,7 +204,8 @@ impl<P> Idempotent<P> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the result may or may not be stored.
+    /// If the future is dropped, and after [`Error::Unavailable`], the result may or may not be
+    /// stored. [`status`](Self::status) shows it.
     pub async fn resolve(&self, result: &(impl Serialize + ?Sized)) -> Result<bool> {
         self.store_resolution(result, false).await
     }

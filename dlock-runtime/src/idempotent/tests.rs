@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 
 use crate::backend::store_call::StoreOperation;
 use crate::backend::tests::test_operation::TestOperation;
@@ -14,7 +15,7 @@ use crate::error::LossCause;
 use crate::idempotent::begin::{Begun, begin, record_name};
 use crate::idempotent::options::IdempotentOptions;
 use crate::idempotent::outcome::Completion;
-use crate::idempotent::{IdempotencyState, OnCrash};
+use crate::idempotent::{IdempotencyState, IdempotentRecord, OnCrash};
 use crate::key::IntoLockKey;
 use crate::protocol::command::ScriptReply;
 use crate::{Error, LockManager, Result};
@@ -41,6 +42,39 @@ async fn a_second_call_gets_the_stored_result() {
 
     assert!(!first.is_replayed() && again.is_replayed());
     assert_eq!((first.into_value(), again.into_value()), (1, 1));
+}
+
+/// The value has 17 significant digits. A reader that is one bit off would return another one.
+#[tokio::test(start_paused = true)]
+async fn a_float_is_replayed_exactly() {
+    let (manager, value) = (LockManager::in_new_memory(), 1.08_f64 * 1.19);
+    let call = manager.idempotent("k");
+
+    for _ in 0..2 {
+        let got = call.run(async move |_| Ok::<_, Error>(value)).await.expect("it runs, or is replayed");
+        assert_eq!(got.into_value().to_bits(), value.to_bits());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_that_run_at_the_same_time_are_at_most_64() {
+    let manager = LockManager::in_new_memory();
+    let call = manager.idempotent("k");
+    let step = async |record: &IdempotentRecord, number: u32| {
+        let body = async || {
+            tokio::task::yield_now().await;
+            Ok::<_, Error>(())
+        };
+        record.step(&number.to_string(), body).await
+    };
+
+    let ran = call.run_attached(async |record| {
+        let ended = join_all((0..150).map(|number| step(&record, number))).await;
+        Ok::<_, Error>(ended.iter().filter(|ended| matches!(ended, Err(Error::Config { .. }))).count())
+    });
+
+    assert_eq!(ran.await.expect("it is stored").into_value(), 150 - 64);
+    assert!(call.status().await.expect("memory is there").is_some_and(|record| record.attempt() == 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -232,7 +232,7 @@ impl Job {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the job may or may not be paused.
+    /// If the future is dropped, and after [`Error::Unavailable`], the job may or may not be paused.
     pub async fn pause(&self) -> Result<()> {
         self.store.send(JobRequest::SetPaused(true)).await.map(drop)
     }
@@ -245,7 +245,8 @@ impl Job {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the job may or may not be resumed.
+    /// If the future is dropped, and after [`Error::Unavailable`], the job may or may not be
+    /// resumed.
     pub async fn resume(&self) -> Result<()> {
         self.store.send(JobRequest::SetPaused(false)).await.map(drop)
     }
@@ -264,7 +265,8 @@ impl Job {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the run may or may not be requested.
+    /// If the future is dropped, and after [`Error::Unavailable`], the run may or may not be
+    /// requested. It is not sent again, since the run may have taken place by then.
     pub async fn run_now(&self) -> Result<()> {
         match self.store.send(JobRequest::RequestRun).await?.answer {
             JobAnswer::Owner(OwnerReply::NotOwner) => {
@@ -285,7 +287,8 @@ impl Job {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the record may or may not be reset.
+    /// If the future is dropped, and after [`Error::Unavailable`], the record may or may not be
+    /// reset.
     pub async fn reset(&self) -> Result<()> {
         self.store.send(JobRequest::Reset).await.map(drop)
     }

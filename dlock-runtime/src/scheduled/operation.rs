@@ -114,6 +114,10 @@ impl StoreOperation for JobOperation {
         !matches!(self.request, JobRequest::Read)
     }
 
+    fn is_repeatable(&self) -> bool {
+        !matches!(self.request, JobRequest::SetPaused(_) | JobRequest::RequestRun | JobRequest::Reset)
+    }
+
     fn is_cleanup(&self) -> bool {
         matches!(&self.request, JobRequest::Finish(end) if end.result == RunResult::Unstarted)
     }

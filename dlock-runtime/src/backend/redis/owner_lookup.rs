@@ -60,6 +60,10 @@ impl StoreOperation for OwnerLookup {
         false
     }
 
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
     fn is_cleanup(&self) -> bool {
         false
     }

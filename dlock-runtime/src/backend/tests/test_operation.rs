@@ -18,6 +18,7 @@ pub(crate) struct TestOperation {
     pub(crate) arguments: Vec<Vec<u8>>,
     pub(crate) needs_acks: bool,
     pub(crate) has_large_reply: bool,
+    pub(crate) is_sent_once: bool,
     pub(crate) effect: Box<Effect>,
 }
 
@@ -41,6 +42,7 @@ impl Default for TestOperation {
             arguments: Vec::new(),
             needs_acks: false,
             has_large_reply: false,
+            is_sent_once: false,
             effect: Box::new(|_, _| ScriptReply::Nil),
         }
     }
@@ -64,6 +66,10 @@ impl StoreOperation for TestOperation {
 
     fn needs_acks(&self) -> bool {
         self.needs_acks
+    }
+
+    fn is_repeatable(&self) -> bool {
+        !self.is_sent_once
     }
 
     fn is_cleanup(&self) -> bool {

@@ -5,6 +5,10 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize};
 
+use super::*;
+use crate::backend::store_call::StoreOperation;
+use crate::idempotent::begin::{Asked, PendingCall};
+use crate::idempotent::operation::RecordOperation;
 use crate::idempotent::{ErrorPolicy, IdempotencyState, IdempotentRecord, OnCrash};
 use crate::{Error, Idempotent, LockManager};
 
@@ -32,6 +36,35 @@ enum UnstorableError {
 impl From<Error> for UnstorableError {
     fn from(error: Error) -> Self {
         Self::Lock(error)
+    }
+}
+
+/// A start that was written to a lost connection arrives after the attempt has ended.
+#[tokio::test(start_paused = true)]
+async fn a_start_that_takes_effect_after_the_end_is_undone() {
+    for has_run in [true, false] {
+        let manager = LockManager::in_new_memory();
+        let call = manager.idempotent("k");
+        let key = call.key.clone().expect("it is a key");
+        let pending = PendingCall::new(&manager, key, &call.options).expect("its options are valid");
+        let Ok(Asked::Started(mut execution)) = pending.ask(None).await else { panic!("the key is free") };
+        let attempt = Arc::get_mut(&mut execution.attempt).expect("the body has not started");
+        attempt.may_start_late = true;
+        let start = pending.begin_call(attempt.token, None);
+
+        if has_run {
+            execution.run(async |_| (Completion::Forget, ())).await.expect("it has not lost its lease");
+        } else {
+            drop(execution);
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(state(&call).await, None);
+        let start: Arc<dyn StoreOperation> = Arc::new(RecordOperation(IdempotencyEvent::Begin(start)));
+        manager.engine().call(&pending.record, &start).await.expect("memory is there");
+
+        assert_eq!(state(&call).await, Some(IdempotencyState::InProgress));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(state(&call).await, None, "the body has run: {has_run}");
     }
 }
 

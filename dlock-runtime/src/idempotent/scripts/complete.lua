@@ -3,7 +3,10 @@
 local phase, owner = state()
 if not phase then return -1 end
 if owner ~= ARGV[2] then return 0 end
-if phase == 'C' or phase == 'T' then return 1 end
+if phase == 'C' or phase == 'T' then
+  touch()
+  return 1
+end
 if phase ~= 'P' then return 0 end
 store(ARGV[3], ARGV[4], ARGV[5])
 return 1

@@ -3,9 +3,13 @@
 local phase, owner = state()
 if not phase then return -1 end
 if owner ~= ARGV[2] then return 0 end
-if phase == 'F' then return 1 end
+if phase == 'F' then
+  touch()
+  return 1
+end
 if phase ~= 'P' then return 0 end
 if ARGV[4] == '0' and redis.call('HGET', KEYS[1], 'cr') then
+  touch()
   redis.call('HSET', KEYS[1], 'l', number(clock()))
   announce()
   return 1

@@ -113,6 +113,10 @@ local function delete_steps()
   for at = 1, #found, 2 do redis.call('HDEL', KEYS[1], 'x:' .. found[at]) end
 end
 
+-- Writes the key without a change. The end of an attempt that is sent again counts only once
+-- replicas acknowledge a write of its connection, and HSET needs an earlier write if memory is full.
+local function touch() redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1])) end
+
 -- Stores a result of a kind: ok, err, or none.
 local function store(ttl, kind, result)
   redis.call('PEXPIRE', KEYS[1], ttl)

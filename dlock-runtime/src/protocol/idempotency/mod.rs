@@ -17,7 +17,8 @@
 //! - If the owner or the call has [`OnCrash::Fail`], a record whose lease is over never starts
 //!   again.
 //! - A call with another identity changes nothing and gets nothing of the record.
-//! - Every event of a token can be repeated: the second time it changes nothing.
+//! - Every event of a token can be repeated: the second time it changes nothing. A start that is
+//!   repeated after its attempt was forgotten starts it again, so it must be forgotten again.
 //!
 //! ```text
 //! record            the record, and what each event does to it
