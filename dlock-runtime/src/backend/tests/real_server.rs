@@ -49,15 +49,28 @@ impl RealServer {
     fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
+}
 
+/// A connection that counts what a server holds and does.
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
+struct Counter(BufReader<TcpStream>);
+
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
+impl Counter {
     /// Returns how many keys have no time to live.
-    #[cfg(any(feature = "idempotent", feature = "scheduled"))]
-    fn keys_without_expiry(&self) -> u64 {
-        const COUNT: &str = "local count = 0 for _, key in ipairs(redis.call('KEYS', '*')) do if redis.call('PTTL', key) < 0 then count = count + 1 end end return count";
-        let mut connection = self.connect();
-        connection.write_all(format!("EVAL \"{COUNT}\" 0\r\n").as_bytes()).expect("it reads");
+    fn keys_without_expiry(&mut self) -> u64 {
+        self.eval("local count = 0 for _, key in ipairs(redis.call('KEYS', '*')) do if redis.call('PTTL', key) < 0 then count = count + 1 end end return count")
+    }
+
+    /// Returns how many writes the server has made.
+    fn writes(&mut self) -> u64 {
+        self.eval("return tonumber(string.match(redis.call('INFO', 'persistence'), 'rdb_changes_since_last_save:(%d+)'))")
+    }
+
+    fn eval(&mut self, script: &str) -> u64 {
+        self.0.get_mut().write_all(format!("EVAL \"{script}\" 0\r\n").as_bytes()).expect("it reads");
         let mut reply = String::new();
-        BufReader::new(connection).read_line(&mut reply).expect("it replies");
+        self.0.read_line(&mut reply).expect("it replies");
         let count = reply.trim_end().strip_prefix(':').and_then(|count| count.parse().ok());
         count.unwrap_or_else(|| panic!("a count: {reply}"))
     }
@@ -73,28 +86,32 @@ impl Drop for RealServer {
 /// over a real server, where the scripts run.
 ///
 /// `test`: what is skipped without a server. `apply` runs the operation that a random number
-/// selects, and returns it with its reply as text.
+/// selects. It returns the operation with its reply as text, and whether replicas must acknowledge
+/// it: then the script must have written.
 #[cfg(any(feature = "idempotent", feature = "scheduled"))]
 pub(crate) async fn assert_scripts_follow_rules<R>(
     test: &str,
     (records, operations): (u64, u64),
     record_in: impl Fn(&LockManager, u64) -> R,
-    apply: impl AsyncFn(&R, u64) -> String,
+    apply: impl AsyncFn(&R, u64) -> (String, bool),
 ) {
     let Some(server) = RealServer::start(test) else { return };
     let over_redis = LockManager::connect(&server.url()).await.expect("the server takes managers");
     let memory = LockManager::in_new_memory();
+    let mut counter = Counter(BufReader::new(server.connect()));
     for record in 0..records {
         let [rules, scripts] = [&memory, &over_redis].map(|manager| record_in(manager, record));
         let mut history = Vec::new();
         for number in 0..operations {
             let choice = splitmix(record << 32 | number);
-            history.push(apply(&rules, choice).await);
-            let replied = apply(&scripts, choice).await;
+            history.push(apply(&rules, choice).await.0);
+            let before = counter.writes();
+            let (replied, is_write) = apply(&scripts, choice).await;
             assert_eq!(Some(&replied), history.last(), "record {record}: {history:#?}");
+            assert!(!is_write || counter.writes() > before, "record {record}: no write: {history:#?}");
         }
     }
-    assert_eq!(server.keys_without_expiry(), 0);
+    assert_eq!(counter.keys_without_expiry(), 0);
 }
 
 /// Returns a pseudorandom number (splitmix64; Steele, Lea, and Flood, OOPSLA 2014).

@@ -37,14 +37,17 @@ impl RecordEvents {
         Self { manager: manager.clone(), key: key.to_owned() }
     }
 
-    /// Applies the event that `choice` selects, and returns it with its reply as text.
-    async fn apply(&self, choice: u64) -> String {
+    /// Applies the event that `choice` selects. Returns it with its reply as text, and whether
+    /// replicas must acknowledge it.
+    async fn apply(&self, choice: u64) -> (String, bool) {
         let event = event_of(choice);
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(event.clone()));
         let reply = self.manager.engine().call(&self.key.as_str().into(), &operation).await;
         let reply = reply.unwrap_or_else(|failure| panic!("{event:?}: {failure:?}"));
         let decoded = decode(&reply).unwrap_or_else(|problem| panic!("{event:?}: {problem:?}: {reply:?}"));
-        format!("{event:?} -> {:?}", without_times(decoded))
+        let is_done = matches!(decoded, IdempotencyReply::Started { .. } | IdempotencyReply::Done);
+        let is_write = operation.needs_acks() && is_done;
+        (format!("{event:?} -> {:?}", without_times(decoded)), is_write)
     }
 }
 

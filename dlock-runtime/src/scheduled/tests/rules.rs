@@ -9,7 +9,7 @@ use crate::manager::LockManager;
 use crate::protocol::job::begin::{
     BeginKind, BeginReply, BeginRequest, CrashedRun, FURTHEST_AHEAD, Overlap, SkipReason,
 };
-use crate::protocol::job::job_record::{FinishRequest, JobRecord, RunResult};
+use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
 use crate::scheduled::operation::{JobAnswer, JobOperation, JobReply, JobRequest, decode};
 use crate::token::Token;
 
@@ -51,15 +51,23 @@ impl JobRequests {
         Self { manager: manager.clone(), key: key.to_owned(), began }
     }
 
-    /// Sends the request that `choice` selects, and returns it with its reply as text.
-    async fn apply(&self, choice: u64) -> String {
+    /// Sends the request that `choice` selects. Returns it with its reply as text, and whether
+    /// replicas must acknowledge it.
+    async fn apply(&self, choice: u64) -> (String, bool) {
         let request = self.request_of(choice);
         let operation: Arc<dyn StoreOperation> =
             Arc::new(JobOperation { request: request.clone(), ttl: HOUR });
         let reply = self.manager.engine().call(&self.key.as_str().into(), &operation).await;
         let reply = reply.unwrap_or_else(|failure| panic!("{request:?}: {failure:?}"));
         let decoded = decode(&reply).unwrap_or_else(|| panic!("{request:?}: {reply:?}"));
-        format!("{request:?} -> {:?}", self.without_times(decoded))
+        let is_done = matches!(
+            decoded.answer,
+            JobAnswer::Owner(OwnerReply::Owner) | JobAnswer::Begin { reply: BeginReply::Run(_), .. }
+        );
+        // Those of operators may change nothing: to resume a job that is not paused.
+        let is_of_owner =
+            matches!(request, JobRequest::Begin(_) | JobRequest::Renew { .. } | JobRequest::Finish(_));
+        (format!("{request:?} -> {:?}", self.without_times(decoded)), is_of_owner && is_done)
     }
 
     /// Returns one of many requests, of four owners with different schedules and options.
