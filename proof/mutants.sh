@@ -42,7 +42,7 @@ main() {
     # of several copies has a separate folder.
     if [ "$jobs" -eq 1 ]; then export CARGO_TARGET_DIR=$out/../target; else unset CARGO_TARGET_DIR; fi
     # Without optimization, which the simulations normally use, builds are faster.
-    DLOCK_SIM_SEEDS=300 judge 60 --cargo-arg=--config=profile.dev.package.dlock-mutants.opt-level=0 ${select[@]+"${select[@]}"} \
+    DLOCK_SIM_SEEDS=300 judge 60 --cargo-arg=--config=profile.test.package.dlock-mutants.opt-level=0 ${select[@]+"${select[@]}"} \
         -- -- --skip exhaustive
     local missed=()
     mapfile -t missed < <(sed 's/[][\\.*^$()+?{}|]/\\&/g; s/^/--re=^/; s/$/$/' "$out/mutants.out/missed.txt")

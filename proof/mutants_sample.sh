@@ -53,7 +53,7 @@ main() {
 
     copy_sources
     # These mutants need a build each, so a quick build saves more than quick tests.
-    options=(--config profile.dev.package.dlock-runtime.opt-level=0)
+    options=(--config profile.test.package.dlock-runtime.opt-level=0)
     checked=
     while IFS= read -r mutant <&3; do
         ! has_verdict "$mutant" || continue

@@ -19,7 +19,7 @@ bugs=proof/seeded_bugs
 limit=${DLOCK_SEEDED_LIMIT:-180}
 numbered=(1 2 3 4 5 6 7 8 9 P1 P2 P3 P4 P5)
 # Without optimization, builds take a quarter of the time, and tests up to three times as long.
-unoptimized=(--config profile.dev.package.dlock-runtime.opt-level=0)
+unoptimized=(--config profile.test.package.dlock-runtime.opt-level=0)
 work=
 running=
 
