@@ -185,6 +185,26 @@ async fn a_tick_costs_one_round_trip_elsewhere_and_two_here() {
     assert_eq!((here, elsewhere), (2, 1));
 }
 
+/// A full server rejects new records. It neither ends a run nor rejects its result.
+#[tokio::test]
+async fn a_full_server_does_not_end_a_run() {
+    let server = redis();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let (job, schedule) = (manager.job("report"), rare().lease(SECOND));
+
+    let ran = job.run(&schedule, async |_| {
+        server.call(&["CONFIG", "SET", "maxmemory", "1"]);
+        tokio::time::sleep(3 * SECOND).await;
+        Ok::<_, Error>(7)
+    });
+    assert_eq!(ran.await.expect("it keeps its lease"), Some(7));
+
+    let outcomes: Vec<_> = job.history(9).await.expect("a store").iter().map(|run| run.outcome).collect();
+    assert_eq!(outcomes, [RunOutcome::Succeeded]);
+    let new = manager.job("new").run(&schedule, async |_| Ok::<_, Error>(())).await;
+    assert!(matches!(new, Err(Error::Unavailable { .. })), "{new:?}");
+}
+
 /// Slots of a caller are not instants of a schedule.
 #[tokio::test]
 async fn slots_of_a_caller_miss_none() {

@@ -92,6 +92,12 @@ local function reply(...)
   return parts
 end
 
+-- Sets the time to live of a request of the owner. If memory is full, Redis rejects HSET unless the
+-- script has already made a permitted write.
+local function keep()
+  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])))
+end
+
 local function end_run(result, message)
   if not r.o then return end
   set('en', r.o)
@@ -127,6 +133,7 @@ end
 
 if ARGV[2] == 'renew' then
   if r.o ~= ARGV[4] then return reply('not_owner') end
+  keep()
   set('le', math.max(int('le'), now + ARGV[5]))
   return reply(r.x and 'cancelled' or 'owner')
 end
@@ -134,6 +141,7 @@ end
 if ARGV[2] == 'finish' then
   local owner, result, message, counted, missed = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
   if r.o ~= owner then return reply('not_owner') end
+  keep()
   if counted ~= '' and tonumber(counted) >= int('co') and tonumber(counted) < int('s') then
     set('co', int('s'))
     add('cm', tonumber(missed))
@@ -233,6 +241,7 @@ if kind ~= 'requested' and slot > now + FURTHEST_AHEAD then return answer('skip'
 if not r.k then set('k', now) end
 if r.en == owner then return answer('skip', 'done') end
 if r.o == owner then
+  keep()
   set('le', math.max(int('le'), now + lease))
   return answer('run', int('rs'), r.rq and 1 or int('a'), counted(), int('fe'))
 end
