@@ -127,6 +127,15 @@ end
 
 local function lease_left() return int('le') - now end
 
+local function skip(what)
+  local waited = r.w and int('w') == what
+  if waited then set('w', nil) end
+  if waited or what > math.max(int('s'), int('sk')) then
+    add('cs', 1)
+    set('sk', math.max(int('sk'), what))
+  end
+end
+
 if ARGV[2] == 'read' then
   return {text(now), redis.call('HGETALL', KEYS[1])}
 end
@@ -153,6 +162,7 @@ end
 if ARGV[2] == 'pause' or ARGV[2] == 'resume' then
   if not r.k then set('k', now) end
   if ARGV[2] == 'resume' and r.p then
+    if r.w and int('w') <= now then skip(int('w')) end
     set('sk', math.max(int('sk'), now))
     set('p', nil)
   elseif ARGV[2] == 'pause' then
@@ -198,13 +208,6 @@ local function answer(what, a, b, c, d)
 end
 
 local function counted() return math.max(int('co'), int('sk'), int('k')) end
-
-local function skip(what)
-  if what > math.max(int('s'), int('sk')) then
-    add('cs', 1)
-    set('sk', what)
-  end
-end
 
 -- Returns a reply if there is no further fencing token.
 local function activate(what, requested)

@@ -254,10 +254,12 @@ impl JobRecord {
         Some(BeginReply::Run(RunGrant { slot, attempt, counted: self.missed_since(), fence: self.fence }))
     }
 
-    fn skip(&mut self, slot: u64) {
-        if slot > self.decided() {
+    /// Decides that a slot does not start, even if it waits.
+    pub(super) fn skip(&mut self, slot: u64) {
+        let waited = self.waiting.take_if(|waiting| *waiting == slot).is_some();
+        if waited || slot > self.decided() {
             self.counters.skips += 1;
-            self.skipped = slot;
+            self.skipped = self.skipped.max(slot);
         }
     }
 

@@ -176,6 +176,9 @@ impl JobRecord {
     pub(crate) fn set_paused(&mut self, now: u64, is_paused: bool) {
         self.known.get_or_insert(now);
         if self.is_paused && !is_paused {
+            if let Some(waiting) = self.waiting.filter(|waiting| *waiting <= now) {
+                self.skip(waiting);
+            }
             self.skipped = self.skipped.max(now);
         }
         self.is_paused = is_paused;

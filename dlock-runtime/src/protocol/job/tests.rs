@@ -185,6 +185,41 @@ fn the_first_waiting_tick_runs_next() {
     assert!(matches!(record.begin(31_003, &queued(4, 30_000)), BeginReply::Skip(SkipReason::Late { .. })));
 }
 
+/// It is skipped by a pause that sees it, by the end of a pause, or by a replica with another
+/// schedule.
+#[test]
+fn a_waiting_tick_that_is_skipped_never_starts() {
+    let queued = |number, slot| BeginRequest { overlap: Overlap::QueueOne, ..late_tick(number, slot) };
+    let seen: fn(&mut JobRecord) = |record| {
+        record.set_paused(20_001, true);
+        let paused = BeginReply::Skip(SkipReason::Paused);
+        assert_eq!(record.begin(20_002, &late_tick(2, 20_000)), paused);
+        record.set_paused(20_003, false);
+    };
+    let unseen: fn(&mut JobRecord) = |record| {
+        record.set_paused(20_001, true);
+        record.set_paused(20_003, false);
+    };
+    let of_other: fn(&mut JobRecord) = |record| {
+        let skipped = record.begin(20_002, &late_tick(3, 20_000));
+        assert!(matches!(skipped, BeginReply::Skip(SkipReason::Overlap { .. })), "{skipped:?}");
+    };
+    for (skips, is_seen) in [(seen, true), (unseen, false), (of_other, true)] {
+        let mut record = JobRecord::default();
+        started(record.begin(10_000, &queued(1, 10_000)));
+        record.renew(12_000, owner(1), 100_000);
+        assert!(matches!(record.begin(20_000, &queued(2, 20_000)), BeginReply::Wait { .. }));
+
+        skips(&mut record);
+
+        ended(&mut record, 20_004, 1, RunResult::Succeeded);
+        let late = BeginReply::Skip(SkipReason::Late { slot: 10_000 });
+        assert_eq!(record.begin(20_005, &queued(2, 20_000)), late, "seen: {is_seen}");
+        assert_eq!(record.counters.skips, 1, "seen: {is_seen}");
+        assert_eq!(started(record.begin(30_000, &queued(4, 30_000))).slot, 30_000);
+    }
+}
+
 #[test]
 fn a_newer_tick_cancels_the_active_run() {
     let cancelling =

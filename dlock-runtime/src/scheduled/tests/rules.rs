@@ -22,7 +22,7 @@ async fn the_script_follows_the_rules() {
     let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_millis();
     let began = u64::try_from(began).expect("a time of this era");
     let record_in = |manager: &LockManager, record| {
-        JobRequests::new(manager, &format!("dlock:job:r{record}##job"), began)
+        JobRequests::new(manager, record, began)
     };
     let test = "the script of a job, and its rules";
     assert_scripts_follow_rules(test, (RECORDS, REQUESTS), record_in, JobRequests::apply).await;
@@ -38,6 +38,8 @@ struct JobRequests {
     key: String,
     /// When the test began, in milliseconds since the epoch.
     began: u64,
+    /// The first of most slots.
+    first_slot: u64,
 }
 
 const HOUR: u64 = 3_600_000;
@@ -46,9 +48,11 @@ const HOUR: u64 = 3_600_000;
 const NEAR: u64 = HOUR / 2;
 
 impl JobRequests {
-    /// Returns the record with this name in the manager's store, for a test that began at `began`.
-    fn new(manager: &LockManager, key: &str, began: u64) -> Self {
-        Self { manager: manager.clone(), key: key.to_owned(), began }
+    /// Returns the record with this number in the manager's store, for a test that began at
+    /// `began`. The slots of half of the records have passed.
+    fn new(manager: &LockManager, record: u64, began: u64) -> Self {
+        let first_slot = if record.is_multiple_of(2) { began + HOUR } else { began - HOUR };
+        Self { manager: manager.clone(), key: format!("dlock:job:r{record}##job"), began, first_slot }
     }
 
     /// Sends the request that `choice` selects. Returns it with its reply as text, and whether
@@ -131,7 +135,7 @@ impl JobRequests {
         match choices.draw(12) {
             0 => self.began - HOUR + number,
             1 => self.began + FURTHEST_AHEAD + HOUR + number,
-            _ => self.began + HOUR + number,
+            _ => self.first_slot + number,
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::JobCoverage;
 use super::starts::Starts;
-use crate::protocol::job::begin::{BeginKind, BeginReply, BeginRequest, CrashedRun, Overlap};
+use crate::protocol::job::begin::{BeginKind, BeginReply, BeginRequest, CrashedRun, Overlap, SkipReason};
 use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
 use crate::protocol::simulation::choices::ChoiceSource;
 use crate::token::Token;
@@ -294,6 +294,11 @@ impl Fleet {
     fn on_begin(&mut self, replica: usize, request: BeginRequest, sent: u64) -> Result<(), String> {
         let server_time = self.server_time();
         let reply = self.record.begin(server_time, &request);
+        if let BeginReply::Skip(SkipReason::Paused | SkipReason::Overlap { .. }) = reply
+            && let BeginKind::Tick { slot, .. } = request.kind
+        {
+            self.starts.on_skip(slot);
+        }
         if let BeginReply::Run(grant) = reply {
             // A slot that waited when the server's clock stepped back was due before.
             let is_early = request.kind != BeginKind::Requested && grant.slot > self.now + PERIOD / 2;
@@ -408,15 +413,18 @@ impl Fleet {
             1 => {
                 self.record.request_run(now);
             }
-            2 => self.record.set_paused(now, !self.record.is_paused),
+            _ if self.record.is_paused => self.record.set_paused(now, false),
+            2 => self.record.set_paused(now, true),
             3 if self.stepped_back == 0 => {
                 self.coverage.steps_back += 1;
                 self.stepped_back = HOUR;
             }
             _ => {}
         }
-        if self.now + PERIOD < END {
-            self.push(self.now + PERIOD, 0, Event::Operator);
+        // Some pauses are shorter than the time for which a tick waits.
+        let pause = if self.record.is_paused { 1 + self.choose(kind::OPERATOR, 0, PERIOD) } else { PERIOD };
+        if self.now + pause < END {
+            self.push(self.now + pause, 0, Event::Operator);
         }
     }
 }

@@ -8,6 +8,8 @@ use crate::token::Token;
 #[derive(Debug, Default)]
 pub(super) struct Starts {
     runs: Vec<StartedRun>,
+    /// The slots that were skipped before a run of them started.
+    skipped: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -63,6 +65,9 @@ impl Starts {
                 return Err(format!("{grant:?} starts within the `min_hold` of {last:?}"));
             }
             let same: Vec<_> = earlier().filter(|run| run.slot == grant.slot).collect();
+            if same.is_empty() && self.skipped.contains(&grant.slot) {
+                return Err(format!("{grant:?} starts, and was skipped before"));
+            }
             let attempts = u32::try_from(same.len()).unwrap_or(u32::MAX);
             if grant.attempt != attempts + 1 {
                 return Err(format!(
@@ -95,6 +100,13 @@ impl Starts {
             ended: None,
         });
         Ok(true)
+    }
+
+    /// Records that the server skips a slot.
+    pub(super) fn on_skip(&mut self, slot: u64) {
+        if !self.runs.iter().any(|run| !run.is_requested && run.slot == slot) {
+            self.skipped.push(slot);
+        }
     }
 
     /// Records until when the replica of a run considers its lease valid.
