@@ -92,8 +92,8 @@ local function reply(...)
   return parts
 end
 
--- Sets the time to live of a request of the owner. If memory is full, Redis rejects HSET unless the
--- script has already made a permitted write.
+-- Writes the time to live first. If memory is full, Redis rejects HSET unless the script has
+-- already made a permitted write. Replicas acknowledge a repeated request only if it writes again.
 local function keep()
   redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])))
 end
@@ -125,6 +125,12 @@ local function end_run(result, message)
   add('hn', 1)
 end
 
+-- Returns whether the run that ended last has this result. One that did not start is no past run.
+local function ended_as(result)
+  local past = redis.call('HMGET', KEYS[1], 'h' .. text((int('hn') - 1) % HISTORY))[1]
+  return result == 'U' or (past and string.match(past, '^[^|]*|[^|]*|[^|]*|[^|]*|(%a)|') == result)
+end
+
 local function lease_left() return int('le') - now end
 
 local function skip(what)
@@ -149,8 +155,10 @@ end
 
 if ARGV[2] == 'finish' then
   local owner, result, message, counted, missed = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-  if r.o ~= owner then return reply('not_owner') end
+  local is_repeated = r.en == owner and ended_as(result)
+  if r.o ~= owner and not is_repeated then return reply('not_owner') end
   keep()
+  if is_repeated then return reply('owner') end
   if counted ~= '' and tonumber(counted) >= int('co') and tonumber(counted) < int('s') then
     set('co', int('s'))
     add('cm', tonumber(missed))
@@ -160,7 +168,7 @@ if ARGV[2] == 'finish' then
 end
 
 if ARGV[2] == 'pause' or ARGV[2] == 'resume' then
-  if not r.k then set('k', now) end
+  if r.k then keep() else set('k', now) end
   if ARGV[2] == 'resume' and r.p then
     if r.w and int('w') <= now then skip(int('w')) end
     set('sk', math.max(int('sk'), now))
@@ -172,7 +180,7 @@ if ARGV[2] == 'pause' or ARGV[2] == 'resume' then
 end
 
 if ARGV[2] == 'register' then
-  if not r.k then set('k', now) end
+  if r.k then keep() else set('k', now) end
   if not r.sp then set('sp', ARGV[4]) end
   reply()
   return {text(now), redis.call('HGETALL', KEYS[1])}

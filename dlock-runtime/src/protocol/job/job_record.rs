@@ -156,6 +156,9 @@ impl JobRecord {
 
     /// Ends a run. Changes nothing unless the run is still the active one.
     pub(crate) fn finish(&mut self, now: u64, end: FinishRequest) -> OwnerReply {
+        if self.is_recorded(&end) {
+            return OwnerReply::Owner;
+        }
         if self.run.as_ref().is_none_or(|run| run.owner != end.owner) {
             return OwnerReply::NotOwner;
         }
@@ -169,6 +172,13 @@ impl JobRecord {
         }
         self.end_run(now, end.result, end.error);
         OwnerReply::Owner
+    }
+
+    /// Returns `true` if an earlier request has recorded this end. If another request found that
+    /// the lease was over, the run was lost instead.
+    fn is_recorded(&self, end: &FinishRequest) -> bool {
+        let last = self.history.front().map(|past| past.result);
+        self.ended == Some(end.owner) && (end.result == RunResult::Unstarted || last == Some(end.result))
     }
 
     /// Pauses or resumes the job. Slots until `now` that have not started are skipped when it

@@ -220,6 +220,23 @@ fn a_waiting_tick_that_is_skipped_never_starts() {
     }
 }
 
+/// The first reply was lost. If another request found that the lease is over, the run was lost.
+#[test]
+fn a_repeated_end_is_the_end_of_its_owner() {
+    for result in [RunResult::Succeeded, RunResult::Failed, RunResult::Lost, RunResult::Unstarted] {
+        let mut record = JobRecord::default();
+        started(record.begin(10_000, &tick(1, 10_000)));
+        assert_eq!(ended(&mut record, 10_001, 1, result), OwnerReply::Owner);
+        let before = record.clone();
+
+        assert_eq!(ended(&mut record, 10_002, 1, result), OwnerReply::Owner, "{result:?}");
+        assert_eq!(record, before);
+        started(record.begin(20_000, &tick(2, 20_000)));
+        assert_eq!(ended(&mut record, 20_001, 1, result), OwnerReply::Owner, "{result:?}, later");
+        assert_eq!(ended(&mut record, 20_001, 3, result), OwnerReply::NotOwner, "{result:?} of another");
+    }
+}
+
 #[test]
 fn a_newer_tick_cancels_the_active_run() {
     let cancelling =

@@ -21,9 +21,7 @@ const REQUESTS: u64 = 60;
 async fn the_script_follows_the_rules() {
     let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_millis();
     let began = u64::try_from(began).expect("a time of this era");
-    let record_in = |manager: &LockManager, record| {
-        JobRequests::new(manager, record, began)
-    };
+    let record_in = |manager: &LockManager, record| JobRequests::new(manager, record, began);
     let test = "the script of a job, and its rules";
     assert_scripts_follow_rules(test, (RECORDS, REQUESTS), record_in, JobRequests::apply).await;
 }
