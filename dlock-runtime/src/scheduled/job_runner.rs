@@ -120,7 +120,11 @@ impl JobRunner {
     fn next_tick(&self, last: u64) -> Option<(u64, u64)> {
         let calendar = self.call.schedule.checked().ok()?;
         let tick = calendar.next_after(last)?;
-        Some((tick, tick + self.delay_of(tick, calendar.period_at(tick) / 2)))
+        let period = calendar.period_at(tick);
+        // Later requests may arrive within the early time of the next tick, and belong to that one.
+        let belongs = period.saturating_sub(calendar.early_of(tick + millis(period)));
+        let longest = belongs.saturating_sub((period / 10).min(LONGEST_MARGIN)).min(period / 2);
+        Some((tick, tick + self.delay_of(tick, longest)))
     }
 
     /// Returns the delay of a tick by `spread`, which is the same in all replicas, and at most
@@ -345,6 +349,10 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 /// The pause after a failure, in milliseconds.
 const RETRY_MILLIS: u64 = 1_000;
 
+/// How long before the early time of the next tick a delayed tick starts: a tenth of its period,
+/// and at most this.
+const LONGEST_MARGIN: Duration = Duration::from_secs(1);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -419,6 +427,25 @@ mod tests {
         let longest = delays.max().expect("there are delays");
 
         assert!((25 * MINUTE..30 * MINUTE).contains(&longest), "{longest}");
+    }
+
+    /// The request arrives some milliseconds after it is sent, and must still belong to its tick.
+    #[test]
+    fn a_delayed_tick_ends_before_the_next_one_can_start() {
+        for (period, margin) in [(1_000, 100), (10_000, 1_000), (20_000, 1_000), (21_000, 500)] {
+            let every = Schedule::every(Duration::from_millis(period)).expect("valid");
+            let runner = runner_at(&every.spread(Duration::from_millis(period / 2)), 0);
+            let early = (period / 2).min(10_000);
+            let delays = (1..5_000).map(|number| {
+                let (tick, at) = runner.next_tick(number * period).expect("a next tick");
+                at - tick
+            });
+
+            let longest = delays.max().expect("there are delays");
+
+            assert!(longest + margin <= period - early, "{period}: {longest}");
+            assert!(longest >= period / 2 - 2 * margin, "{period}: {longest}");
+        }
     }
 
     #[test]
