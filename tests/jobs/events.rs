@@ -194,3 +194,25 @@ async fn a_runner_does_not_ask_again_after_the_last_failure() {
         assert_eq!(manager.job("report").history(9).await.expect("a store").len(), runs, "{on_error:?}");
     }
 }
+
+/// A queue delivers a slot again.
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_is_delivered_again_after_its_record_has_ended_is_late() {
+    let (events, _log) = Events::record();
+    let locks = TestLocks::new();
+    let fleet = locks.fleet(1);
+    let run = async |slot| {
+        let job = fleet[0].manager().job("import");
+        job.run_slot(slot, &every(SECOND), async |_| Ok::<_, Error>(())).await.expect("a store")
+    };
+    let first = fleet[0].now();
+
+    assert_eq!(run(first + HOUR * 24).await, Some(()), "a day ahead");
+    tokio::time::sleep(HOUR * 24 * 8).await;
+    events.take("dlock.job_skipped", "lock.reason");
+    assert_eq!(run(first + HOUR * 24).await, None);
+    assert_eq!(events.take("dlock.job_skipped", "lock.reason"), ["late"]);
+
+    assert_eq!(run(first + HOUR * 24).await, None, "a record without the slot");
+    assert_eq!(run(fleet[0].now() + SECOND).await, Some(()), "a new slot");
+}

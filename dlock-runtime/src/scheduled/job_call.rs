@@ -194,7 +194,7 @@ impl JobCall {
     fn ttl_of(&self, kind: BeginKind) -> u64 {
         let slot = match kind {
             BeginKind::Requested => self.store.manager.server_clock().now(self.store.manager.engine()),
-            BeginKind::Tick { .. } | BeginKind::Missed { .. } => slot_of(kind),
+            BeginKind::Tick { .. } | BeginKind::Slot { .. } | BeginKind::Missed { .. } => slot_of(kind),
         };
         let period = self.schedule.checked().map(|calendar| calendar.period_at(slot)).unwrap_or_default();
         millis(period).saturating_mul(3).max(SHORTEST_TTL).max(self.min_hold())
@@ -241,7 +241,8 @@ impl JobCall {
         (sent, ttl): (BootInstant, u64),
     ) -> JobExecution {
         let (slot, counted) = (grant.slot, grant.counted);
-        let counts_missed = self.has_instants && matches!(kind, BeginKind::Tick { .. });
+        let counts_missed =
+            self.has_instants && matches!(kind, BeginKind::Tick { .. } | BeginKind::Slot { .. });
         let missed = match self.schedule.checked() {
             Ok(calendar) if counts_missed => calendar.between(counted, slot, 0, MOST_MISSED).1,
             _ => 0,
@@ -421,7 +422,7 @@ fn result_of_loss(loss: &Error) -> RunResult {
 /// Returns the slot that a request names; 0 if it names none.
 fn slot_of(kind: BeginKind) -> u64 {
     match kind {
-        BeginKind::Tick { slot, .. } | BeginKind::Missed { slot } => slot,
+        BeginKind::Tick { slot, .. } | BeginKind::Slot { slot, .. } | BeginKind::Missed { slot } => slot,
         BeginKind::Requested => 0,
     }
 }

@@ -173,6 +173,7 @@ fn run(record: &mut JobRecord, now: u64, request: &JobRequest, exists: bool) -> 
 fn begin_arguments(begin: &BeginRequest) -> [Cow<'_, [u8]>; 13] {
     let (kind, slot, (from, until), previous) = match begin.kind {
         BeginKind::Tick { slot, window, previous } => ("tick", slot, window, previous),
+        BeginKind::Slot { slot, forgotten } => ("slot", slot, (0, forgotten), None),
         BeginKind::Missed { slot } => ("missed", slot, (0, 0), None),
         BeginKind::Requested => ("requested", 0, (0, 0), None),
     };

@@ -56,6 +56,13 @@ pub(crate) enum BeginKind {
         /// The slot before this one, if missed slots must run first.
         previous: Option<u64>,
     },
+    /// A slot of any time: a caller chose it, or it runs again.
+    Slot {
+        slot: u64,
+        /// If the record was created at this time or later, an earlier record may have had the
+        /// slot, and have ended.
+        forgotten: u64,
+    },
     /// A slot that was missed.
     Missed { slot: u64 },
     /// The run that an operator requested.
@@ -100,7 +107,7 @@ pub(crate) enum SkipReason {
     },
     /// It has run.
     Done,
-    /// A newer slot has started, which is given, or this one was skipped.
+    /// A newer slot has started, which is given, or this one was skipped, or may have run.
     Late {
         slot: u64,
     },
@@ -126,7 +133,7 @@ impl JobRecord {
             {
                 return BeginReply::OtherTick;
             }
-            BeginKind::Tick { slot, .. } | BeginKind::Missed { slot } => slot,
+            BeginKind::Tick { slot, .. } | BeginKind::Slot { slot, .. } | BeginKind::Missed { slot } => slot,
             BeginKind::Requested => return self.begin_requested(now, request),
         };
         if slot > now.saturating_add(FURTHEST_AHEAD) {
@@ -144,7 +151,8 @@ impl JobRecord {
         if slot == self.slot && self.state != SlotState::None {
             return self.begin_again(now, request);
         }
-        if slot < self.slot || (slot <= self.skipped && self.waiting != Some(slot)) {
+        let is_forgotten = matches!(request.kind, BeginKind::Slot { forgotten, .. } if known >= forgotten);
+        if slot < self.slot || (slot <= self.skipped && self.waiting != Some(slot)) || is_forgotten {
             return BeginReply::Skip(SkipReason::Late { slot: self.slot });
         }
         if let BeginKind::Tick { previous: Some(previous), .. } = request.kind

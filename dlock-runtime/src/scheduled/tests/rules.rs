@@ -114,7 +114,9 @@ impl JobRequests {
                     let previous = Some(self.slot_of(choices));
                     BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous }
                 }
-                _ => BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous: None },
+                // The record was created after, or before.
+                4 => BeginKind::Slot { slot, forgotten: self.began - HOUR },
+                _ => BeginKind::Slot { slot, forgotten: self.began + HOUR },
             },
             owner,
             node: "n".to_owned(),
