@@ -66,10 +66,8 @@ impl JobRequests {
             decoded.answer,
             JobAnswer::Owner(OwnerReply::Owner) | JobAnswer::Begin { reply: BeginReply::Run(_), .. }
         );
-        // Those of operators may change nothing: to resume a job that is not paused.
-        let is_of_owner =
-            matches!(request, JobRequest::Begin(_) | JobRequest::Renew { .. } | JobRequest::Finish(_));
-        (format!("{request:?} -> {:?}", self.without_times(decoded)), is_of_owner && is_done)
+        let is_write = operation.needs_acks() && is_done;
+        (format!("{request:?} -> {:?}", self.without_times(decoded)), is_write)
     }
 
     /// Returns one of many requests, of four owners with different schedules and options.
