@@ -6,6 +6,7 @@ use std::time::Duration;
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::polls::{Polled, poll_times};
 use dlock_tests::resp::Reply;
+use dlock_tests::world::name;
 use dlock_tests::{Answer, HostileServer, Moment, Proxy, RedisServer, within};
 
 use super::{LONG, until_free};
@@ -54,6 +55,43 @@ async fn an_acquire_dropped_with_its_manager_leaves_nothing() {
 
     assert!(matches!(polled, Polled::Stuck));
     until_free(&server, "order:7", CLEANED_UP).await;
+}
+
+#[tokio::test]
+async fn min_hold_outlives_a_manager_with_a_renewal_in_flight() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let manager = LockManager::connect(&proxy.url()).await.expect("the server takes managers");
+    let guard = manager.lock("order:7").lease(LONG).min_hold(4 * LONG).acquire().await;
+    let guard = guard.expect("it is free");
+    proxy.hold_replies();
+
+    let polled = poll_times(2, guard.extend(LONG)).await;
+    drop((guard, manager));
+    let is_retained = async {
+        while !ttl_of(&server, "order:7").is_some_and(|ttl| ttl > 3 * LONG) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(LONG, "the time to live", is_retained).await;
+    proxy.pass();
+    let has_ended = async {
+        while proxy.stats().open > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(LONG, "the end of the manager", has_ended).await;
+
+    assert!(matches!(polled, Polled::Stuck));
+    assert!(ttl_of(&server, "order:7").is_some_and(|ttl| ttl > 3 * LONG), "min_hold goes on");
+}
+
+/// Returns the time to live of a key, if it exists.
+fn ttl_of(server: &RedisServer, key: &str) -> Option<Duration> {
+    match server.call(&["PTTL", &name(key)]) {
+        Reply::Integer(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
+        other => panic!("PTTL of {key}: {other:?}"),
+    }
 }
 
 #[tokio::test]
@@ -172,7 +210,7 @@ async fn every_attempt_has_a_token_of_its_own() {
 
 async fn until_held(server: &RedisServer, key: &str) {
     let held = async {
-        while server.call(&["EXISTS", &dlock_tests::world::name(key)]) != Reply::Integer(1) {
+        while server.call(&["EXISTS", &name(key)]) != Reply::Integer(1) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };

@@ -15,7 +15,7 @@ use crate::backend::redis::topology::cluster::redirects::Redirect;
 use crate::backend::{BackendEvents, EventReceiver, Request};
 use crate::clock::boot_time;
 use crate::key::Name;
-use crate::protocol::command::{Command, Reply};
+use crate::protocol::command::{Command, EnqueueMode, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::token::Token;
 
@@ -140,10 +140,19 @@ impl EngineSink {
 
 /// Returns the tokens under which a command may have left an effect in the server.
 fn possible_effects(request: &Request, reply: &Reply) -> Vec<(Name, Token)> {
-    // A retained hold is meant to outlive its manager, so it is not cleaned up.
+    // None of these adds a token to a value. The token that one of them finds is released by a
+    // request of its own, or is retained by `SetTtl`: a retained hold outlives its manager.
     let leaves_nothing = matches!(
         request.command,
-        Command::Verify | Command::Inspect | Command::Ping | Command::Call | Command::SetTtl { .. }
+        Command::SetTtl { .. }
+            | Command::Enqueue { mode: EnqueueMode::Recheck, .. }
+            | Command::Renew { .. }
+            | Command::Fence
+            | Command::RaiseFence { .. }
+            | Command::Verify
+            | Command::Inspect
+            | Command::Ping
+            | Command::Call
     );
     let nothing =
         matches!(reply, Reply::Contended | Reply::NotQueued { .. } | Reply::Absent | Reply::NotOwner);
@@ -174,7 +183,7 @@ mod tests {
     use crate::backend::redis::topology::Topology;
     use crate::backend::reply_recipient::ReplyRecipient;
     use crate::backend::tests::recorded_events::RecordedEvents;
-    use crate::protocol::command::{EnqueueMode, Failure, FailureKind};
+    use crate::protocol::command::{Failure, FailureKind};
     use crate::protocol::foreign_clients::{FleetHold, Grant};
     use crate::token::TokenSource;
 
@@ -207,6 +216,7 @@ mod tests {
         let (token, next) = (tokens.next(), tokens.next());
         let (acquire, enqueue) =
             (Command::Acquire { lease: LEASE }, Command::Enqueue { lease: LEASE, mode: EnqueueMode::Join });
+        let recheck = Command::Enqueue { lease: LEASE, mode: EnqueueMode::Recheck };
         let r#yield = Command::Yield { next, fleet_hold: FleetHold::UNKNOWN };
         for (command, reply, left) in [
             (acquire, Reply::Owner, vec![token]),
@@ -216,8 +226,14 @@ mod tests {
             (enqueue, Reply::Queued { ttl: None }, vec![token]),
             (enqueue, Reply::NotQueued { ttl: None }, vec![]),
             (enqueue, Reply::Absent, vec![]),
+            (recheck, Reply::Queued { ttl: None }, vec![]),
+            (recheck, unknown(), vec![]),
+            (Command::Renew { lease: LEASE }, Reply::Owner, vec![]),
             (Command::Renew { lease: LEASE }, Reply::NotOwner, vec![]),
-            (Command::Fence, Reply::Fenced(1), vec![token]),
+            (Command::Renew { lease: LEASE }, unknown(), vec![]),
+            (Command::Fence, Reply::Fenced(1), vec![]),
+            (Command::Fence, unknown(), vec![]),
+            (Command::RaiseFence { fence: 1 }, Reply::Fenced(1), vec![]),
             (Command::RELEASE, Reply::Owner, vec![]),
             (Command::RELEASE, unknown(), vec![token]),
             (Command::RELEASE, refused(), vec![token]),
