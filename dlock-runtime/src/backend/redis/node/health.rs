@@ -118,6 +118,12 @@ impl NodeConnection {
         (health.consecutive_timeouts, health.has_replied) = (0, true);
     }
 
+    /// Notes that the reply to a check was received. It ends a row of late replies, but does not
+    /// prove the connection.
+    pub(crate) fn check_answered(&self) {
+        lock(&self.health).consecutive_timeouts = 0;
+    }
+
     /// Returns `true` if the connection was of use: it delivered a reply, or has lasted for
     /// [`PROVEN`].
     pub(crate) fn is_proven(&self) -> bool {
@@ -246,6 +252,18 @@ mod tests {
 
         assert!(connection.is_given_up() && is_notified(&connection.broken));
         assert_eq!(&*connection.failure().reason, "late again");
+    }
+
+    #[tokio::test]
+    async fn a_reply_to_a_check_ends_a_row_of_late_replies_only() {
+        let (_test, connection) = unused().await;
+
+        for _ in 0..2 {
+            connection.unanswered(&failure("late"), false);
+            connection.check_answered();
+        }
+
+        assert!(!connection.is_given_up() && !connection.is_proven());
     }
 
     #[tokio::test]

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
 use crate::backend::redis::node::{Node, NodeState, Reconnecting};
+use crate::backend::redis::topology::discovery::FailedCheck;
 use crate::backend::redis::transport::backoff::{Backoff, PROVEN};
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::redis::transport::keepalive::Keepalive;
@@ -283,9 +284,9 @@ impl Node {
             {
                 continue; // a reply is outstanding, which shows the same
             }
-            if let Err(failure) = self.discovery.look(&connection.target, &mut connection.timed.clone()).await
-            {
-                connection.give_up(failure);
+            match self.discovery.look(&connection.target, &mut connection.timed.clone()).await {
+                Ok(()) => connection.check_answered(),
+                Err(FailedCheck { failure, is_late }) => connection.unanswered(&failure, !is_late),
             }
         }
     }
@@ -307,11 +308,12 @@ impl Drop for DownOnDrop<'_> {
 mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
 
     use super::*;
     use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
-    use crate::backend::redis::tests::is_notified;
+    use crate::backend::redis::tests::{is_notified, within_limit};
     use crate::backend::redis::topology::discovery::Discovery;
 
     struct SetOnDrop(Arc<AtomicBool>);
@@ -496,6 +498,60 @@ mod tests {
         assert!(connection.failure().reason.contains("out of service"), "{:?}", connection.failure());
     }
 
+    /// The response timeout of a server that stalls.
+    const SHORT: Duration = Duration::from_secs(1);
+
+    /// Returns a node whose role is checked every second, and its connection.
+    async fn with_checked_role() -> (TestNode, Arc<NodeConnection>) {
+        let mut test = TestNode::down_with(Discovery::Primary, |settings| {
+            settings.rules.response_timeout = SHORT;
+        });
+        test.connect().await;
+        let connection = test.connection();
+        (test, connection)
+    }
+
+    /// Waits until the server has received the next check on the connection for commands.
+    async fn until_checked(test: &TestNode) {
+        let checks = test.connections("ROLE").len();
+        let is_received = async {
+            while test.connections("ROLE").len() == checks {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        within_limit("a check", is_received).await;
+    }
+
+    #[tokio::test]
+    async fn one_late_check_does_not_end_a_connection() {
+        let (test, connection) = with_checked_role().await;
+        for (round, key) in ["a", "b"].into_iter().enumerate() {
+            let stall = test.stall("ROLE");
+            until_checked(&test).await;
+            tokio::time::sleep(SHORT * 5 / 4).await;
+            test.node.take(vec![acquire(key)], RouteHistory::default());
+            drop(stall);
+            test.until_replied(round + 1).await;
+            until_checked(&test).await; // its reply ends the row of late replies
+        }
+
+        assert_eq!(test.told(), [("a".to_owned(), true), ("b".to_owned(), true)]);
+        assert!(Arc::ptr_eq(&test.connection(), &connection) && !connection.is_given_up());
+    }
+
+    #[tokio::test]
+    async fn two_late_checks_in_a_row_end_a_connection() {
+        let (test, connection) = with_checked_role().await;
+        let _stall = test.stall("ROLE");
+        until_checked(&test).await;
+        let begun = Instant::now();
+
+        test.until_event("disconnected").await;
+
+        assert!(begun.elapsed() > SHORT * 3 / 2, "it waits for two replies");
+        assert!(connection.failure().reason.ends_with("did not reply in time"), "{:?}", connection.failure());
+    }
+
     /// Returns what becomes of a request that waits while `attempts` to connect fail after a loss.
     async fn sent_after_failed_attempts(attempts: usize, error: &str) -> bool {
         let test = TestNode::new(LONG).await;
@@ -540,10 +596,10 @@ mod tests {
         let connection = test.connections("SCRIPT")[0];
         tokio::time::pause();
         let begun = tokio::time::Instant::now();
-        let limit = std::time::Instant::now() + LONG; // real time, like the server's replies
+        let limit = Instant::now() + LONG; // real time, like the server's replies
 
         while !test.connections("PING").contains(&connection) {
-            assert!(std::time::Instant::now() < limit, "it was not checked");
+            assert!(Instant::now() < limit, "it was not checked");
             std::thread::sleep(Duration::from_millis(1));
             tokio::time::sleep(Duration::from_secs(1)).await;
         }

@@ -16,7 +16,7 @@ use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::pipeline::RouteHistory;
 use crate::backend::redis::reply_sink::{RedirectHandler, ReplySink};
 use crate::backend::redis::tests::resp::{message, primary};
-use crate::backend::redis::tests::scripted_server::{ScriptedServer, patient};
+use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
 use crate::backend::redis::tests::within_limit;
 use crate::backend::redis::topology::cluster::redirects::Redirect;
 use crate::backend::redis::topology::discovery::Discovery;
@@ -119,6 +119,14 @@ impl TestNode {
     /// Like [`set_reply`](Self::set_reply), for the next `count` of these commands.
     pub(crate) fn set_replies(&self, words: &str, reply: &str, count: usize) {
         lock(&self.primary.state).replies.insert(words.to_owned(), (reply.to_owned(), count));
+    }
+
+    /// Has the server wait before its next reply to `command`, until the returned value is dropped.
+    /// Meanwhile, it replies to nothing on that connection.
+    pub(crate) fn stall(&self, command: &str) -> std::sync::mpsc::Sender<()> {
+        let (stall, stalled) = std::sync::mpsc::channel();
+        lock(&self.primary.state).stalled = Some((command.to_owned(), stalled));
+        stall
     }
 
     /// From now on, the server accepts subscriptions, and sends these messages after the next one:
@@ -296,6 +304,8 @@ struct PrimaryState {
     is_silent: bool,
     /// The replies that differ from the usual ones, and to how many commands, by their first words.
     replies: HashMap<String, (String, usize)>,
+    /// The command whose next reply waits for the end of this channel.
+    stalled: Option<(String, std::sync::mpsc::Receiver<()>)>,
     /// The messages that follow the next subscription. `None`: subscriptions are refused.
     messages: Option<String>,
 }
@@ -306,6 +316,10 @@ impl TestPrimary {
         let state = Arc::<Mutex<PrimaryState>>::default();
         let shared = Arc::clone(&state);
         let server = ScriptedServer::start(move |command| {
+            let stalled = lock(&shared).stalled.take_if(|(of, _)| of == command);
+            if let Some((_, stalled)) = stalled {
+                let _ = stalled.recv_timeout(LIMIT); // the test has dropped the other end
+            }
             let reply = lock(&shared).reply(command);
             if let Some(key) = command.strip_prefix("SET ").and_then(|rest| rest.split(' ').next()) {
                 let _ = ask.send(key.to_owned());

@@ -27,6 +27,14 @@ pub(crate) enum Discovery {
     Quorum(Arc<ConnectTarget>, MemberIndex),
 }
 
+/// Why a check of a connected server failed.
+#[derive(Debug)]
+pub(crate) struct FailedCheck {
+    pub(crate) failure: Failure,
+    /// Whether only the reply is missing, which may come later.
+    pub(crate) is_late: bool,
+}
+
 impl Discovery {
     /// Opens a connection with `open` at the server's current address.
     pub(crate) async fn find<T, F>(&self, open: impl Fn(Arc<ConnectTarget>) -> F) -> Result<T, Failure>
@@ -66,7 +74,9 @@ impl Discovery {
     ) -> Result<(), Failure> {
         match self {
             Self::Fixed(_) => Ok(()),
-            Self::Primary(_) | Self::Sentinel(_) => self.look(route, connection).await,
+            Self::Primary(_) | Self::Sentinel(_) => {
+                self.look(route, connection).await.map_err(|failed| failed.failure)
+            }
             Self::Quorum(_, place) => place.enter(route, connection).await,
         }
     }
@@ -76,23 +86,31 @@ impl Discovery {
         &self,
         route: &ConnectTarget,
         connection: &mut Connection,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), FailedCheck> {
         let question = match self {
             Self::Fixed(_) | Self::Quorum(..) => "PING",
             Self::Primary(_) | Self::Sentinel(_) => "ROLE",
         };
         let reply = connection.send_packed_command(&redis::cmd(question)).await;
-        let reply = reply.map_err(|error| route.connection_failure(error, connection.inbound()))?;
-        if let Some(error) = error_kind::out_of_service(&reply) {
+        let reply = reply.map_err(|error| FailedCheck {
+            is_late: error.is_timeout(),
+            failure: route.connection_failure(error, connection.inbound()),
+        })?;
+        self.evaluate(&reply, route).map_err(|failure| FailedCheck { failure, is_late: false })
+    }
+
+    /// Checks the reply of a server.
+    fn evaluate(&self, reply: &Value, route: &ConnectTarget) -> Result<(), Failure> {
+        if let Some(error) = error_kind::out_of_service(reply) {
             let text =
                 format!("redis at {} is out of service: {}", route.shown, route.shown.advised_text(error));
             return Err(Failure::new(FailureKind::Passing, text));
         }
         match self {
             Self::Fixed(_) | Self::Quorum(..) => Ok(()),
-            Self::Primary(_) => role(&reply, format_args!("a primary"), &route.shown),
+            Self::Primary(_) => role(reply, format_args!("a primary"), &route.shown),
             Self::Sentinel(sentinels) => {
-                role(&reply, format_args!("the primary `{}`", sentinels.name()), &route.shown)
+                role(reply, format_args!("the primary `{}`", sentinels.name()), &route.shown)
             }
         }
     }
@@ -174,7 +192,9 @@ mod tests {
         });
         let route = ConnectTarget::new(server.spec(), &patient());
         let mut connection = route.open(route.attempt()).await.expect("it accepts");
-        [discovery.check(&route, &mut connection).await, discovery.look(&route, &mut connection).await]
+        let first = discovery.check(&route, &mut connection).await;
+        let later = discovery.look(&route, &mut connection).await;
+        [first, later.map_err(|failed| failed.failure)]
     }
 
     fn discoveries() -> [Discovery; 3] {
