@@ -240,7 +240,7 @@ impl PipelineBatch {
         self.reply(replies);
         if let Some(redirects) = redirects.filter(|_| !redirected.is_empty()) {
             if let Some(acks) = self.connection.acks.as_ref().filter(|_| self.acks().is_none()) {
-                acks.on_replies(&ReplicaAckConnection::changed_keys(
+                acks.on_replies(&ReplicaAckConnection::changes(
                     redirected.iter().map(|(request, _)| request),
                 ));
             }
@@ -318,12 +318,13 @@ impl PipelineBatch {
 
     fn reply(&self, replies: Vec<(Request, Reply)>) {
         let epoch = self.epoch();
-        let behind = self.connection.acks.as_ref().filter(|_| self.acks().is_none()).map(|acks| {
-            (acks, ReplicaAckConnection::changed_keys(replies.iter().map(|(request, _)| request)))
-        });
+        let behind =
+            self.connection.acks.as_ref().filter(|_| self.acks().is_none()).map(|acks| {
+                (acks, ReplicaAckConnection::changes(replies.iter().map(|(request, _)| request)))
+            });
         self.node.sink.on_replies(replies, self.sent, Some(epoch));
-        if let Some((acks, keys)) = behind {
-            acks.on_replies(&keys);
+        if let Some((acks, changes)) = behind {
+            acks.on_replies(&changes);
         }
     }
 }

@@ -12,7 +12,7 @@
 //! waiter, and leads to another withdraw. Redirected requests of a cluster all use this connection,
 //! to keep their order; only those that grant ownership need the replicas.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use crate::clock::boot_time;
 use crate::key::Name;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
 use crate::sync::lock;
+use crate::token::Token;
 
 /// The connection whose writes replicas must acknowledge.
 pub(crate) struct ReplicaAckConnection {
@@ -48,11 +49,34 @@ struct Queue {
     busy: HashMap<Name, Busy>,
 }
 
+/// The requests of one key that are in flight on the connection for commands, or wait for those.
 #[derive(Default)]
 struct Busy {
-    in_flight: usize,
-    /// Requests that wait for them.
-    waiting: Vec<Request>,
+    /// Each with its number, in order.
+    in_flight: VecDeque<(u64, KeyChange)>,
+    /// Each with the number from which on requests in flight came later.
+    waiting: VecDeque<(u64, Request)>,
+    next: u64,
+}
+
+/// A request that may change its key. Requests that are equal as changes are interchangeable.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct KeyChange {
+    key: Name,
+    token: Token,
+    command: Command,
+}
+
+impl KeyChange {
+    /// Returns the change of a request that does not grant ownership, if it may change its key.
+    fn of(request: &Request) -> Option<Self> {
+        let changes = !matches!(request.command, Command::Inspect | Command::Ping | Command::Verify);
+        changes.then(|| Self {
+            key: Name::clone(&request.key),
+            token: request.token,
+            command: request.command,
+        })
+    }
 }
 
 impl ReplicaAckConnection {
@@ -74,17 +98,16 @@ impl ReplicaAckConnection {
         others
     }
 
-    /// Returns the keys that `requests` may change.
-    pub(crate) fn changed_keys<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Vec<Name> {
-        let change = requests.into_iter().filter(|request| may_change_key(request.command));
-        change.map(|request| Name::clone(&request.key)).collect()
+    /// Returns which of `requests` may change their keys.
+    pub(crate) fn changes<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Vec<KeyChange> {
+        requests.into_iter().filter_map(KeyChange::of).collect()
     }
 
-    /// Notes that requests that may change these keys were answered on the connection for commands.
-    pub(crate) fn on_replies(&self, keys: &[Name]) {
+    /// Notes that these requests were answered on the connection for commands.
+    pub(crate) fn on_replies(&self, changes: &[KeyChange]) {
         let mut queue = lock(&self.queue);
-        for key in keys {
-            queue.on_replies(key);
+        for change in changes {
+            queue.on_reply(change);
         }
         drop(queue);
         self.more.notify_one();
@@ -105,7 +128,7 @@ impl ReplicaAckConnection {
     /// Removes the requests that were not written: another connection may send them.
     pub(crate) fn take_unsent(&self) -> Vec<Request> {
         let queue = std::mem::take(&mut *lock(&self.queue));
-        let waiting = queue.busy.into_values().flat_map(|busy| busy.waiting);
+        let waiting = queue.busy.into_values().flat_map(|busy| busy.waiting).map(|(_, request)| request);
         queue.ready.into_iter().chain(waiting).collect()
     }
 
@@ -170,12 +193,12 @@ impl Queue {
         let mut others = Vec::new();
         for request in requests {
             if !request.needs_acks() {
-                if may_change_key(request.command) {
-                    self.busy.entry(Name::clone(&request.key)).or_default().in_flight += 1;
+                if let Some(change) = KeyChange::of(&request) {
+                    self.busy.entry(Name::clone(&request.key)).or_default().start(change);
                 }
                 others.push(request);
             } else if let Some(busy) = self.busy.get_mut(&request.key) {
-                busy.waiting.push(request);
+                busy.waiting.push_back((busy.next, request));
             } else {
                 self.ready.push(request);
             }
@@ -183,12 +206,12 @@ impl Queue {
         others
     }
 
-    fn on_replies(&mut self, key: &Name) {
-        let Some(busy) = self.busy.get_mut(key) else { return };
-        busy.in_flight -= 1;
-        if busy.in_flight == 0 {
-            let waiting = self.busy.remove(key).map(|busy| busy.waiting);
-            self.ready.extend(waiting.into_iter().flatten());
+    fn on_reply(&mut self, change: &KeyChange) {
+        let Some(busy) = self.busy.get_mut(&change.key) else { return };
+        busy.end(change);
+        self.ready.extend(std::iter::from_fn(|| busy.pop_ready()));
+        if busy.in_flight.is_empty() {
+            self.busy.remove(&change.key);
         }
     }
 
@@ -198,9 +221,24 @@ impl Queue {
     }
 }
 
-/// Returns `true` if a command that does not grant ownership may change its key.
-fn may_change_key(command: Command) -> bool {
-    !matches!(command, Command::Inspect | Command::Ping | Command::Verify)
+impl Busy {
+    fn start(&mut self, change: KeyChange) {
+        self.in_flight.push_back((self.next, change));
+        self.next += 1;
+    }
+
+    fn end(&mut self, change: &KeyChange) {
+        if let Some(place) = self.in_flight.iter().position(|(_, of)| of == change) {
+            self.in_flight.remove(place);
+        }
+    }
+
+    /// Removes the first waiting request if all earlier requests are answered.
+    fn pop_ready(&mut self) -> Option<Request> {
+        let oldest = self.in_flight.front().map_or(self.next, |(number, _)| *number);
+        let is_ready = self.waiting.front().is_some_and(|(behind, _)| *behind <= oldest);
+        if is_ready { self.waiting.pop_front().map(|(_, request)| request) } else { None }
+    }
 }
 
 /// Long enough that one `WAIT` serves many requests, and short enough that its reply is not late.
@@ -218,12 +256,17 @@ mod tests {
     use crate::backend::redis::node::test_node::TestNode;
     use crate::backend::redis::tests::resp;
     use crate::backend::redis::topology::discovery::Discovery;
+    use crate::backend::tests::test_operation::TestOperation;
     use crate::token::TokenSource;
 
     const ACQUIRE: Command = Command::Acquire { lease: Duration::from_secs(30) };
 
     fn request(key: &str, command: Command) -> Request {
         Request::new(key.into(), TokenSource::of_process(1).next(), command)
+    }
+
+    fn on_reply(queue: &mut Queue, request: &Request) {
+        queue.on_reply(&KeyChange::of(request).expect("it may change its key"));
     }
 
     fn keys(requests: &[Request]) -> Vec<&str> {
@@ -241,9 +284,9 @@ mod tests {
             request("b", ACQUIRE),
         ]);
         assert_eq!((keys(&others), keys(&queue.take())), (vec!["a", "a"], vec!["b"]));
-        queue.on_replies(&"a".into());
+        on_reply(&mut queue, &others[0]);
         assert!(queue.take().is_empty());
-        queue.on_replies(&"a".into());
+        on_reply(&mut queue, &others[1]);
 
         assert_eq!(keys(&queue.take()), ["a"]);
         assert!(queue.busy.is_empty());
@@ -252,15 +295,46 @@ mod tests {
     #[test]
     fn a_request_behind_a_waiting_one_waits_too() {
         let mut queue = Queue::default();
-        queue.intercept(vec![request("a", Command::RELEASE), request("a", ACQUIRE)]);
+        let others = queue.intercept(vec![request("a", Command::RELEASE), request("a", ACQUIRE)]);
 
         queue.intercept(vec![request("a", Command::Renew { lease: Duration::from_secs(9) })]);
-        queue.on_replies(&"a".into());
+        on_reply(&mut queue, &others[0]);
 
         assert!(matches!(
             queue.take()[..],
             [Request { command: ACQUIRE, .. }, Request { command: Command::Renew { .. }, .. }]
         ));
+    }
+
+    #[test]
+    fn overlapping_reads_do_not_starve_a_write() {
+        let (mut queue, read) = (Queue::default(), || Arc::new(TestOperation::default()).request("a"));
+        let write = Arc::new(TestOperation { needs_acks: true, ..TestOperation::default() }).request("a");
+        let mut in_flight = queue.intercept(vec![read()]);
+        let token = write.token;
+        assert!(queue.intercept(vec![write]).is_empty());
+
+        in_flight.extend(queue.intercept(vec![read()]));
+        on_reply(&mut queue, &in_flight.remove(0));
+
+        assert_eq!(queue.take().iter().map(|request| request.token).collect::<Vec<_>>(), [token]);
+        on_reply(&mut queue, &in_flight.remove(0));
+        assert!(queue.busy.is_empty());
+    }
+
+    #[test]
+    fn a_reply_to_a_later_request_releases_nothing() {
+        let mut queue = Queue::default();
+        let mut in_flight = queue.intercept(vec![request("a", Command::RELEASE)]);
+        queue.intercept(vec![request("a", ACQUIRE)]);
+        in_flight.extend(queue.intercept(vec![request("a", Command::Withdraw)]));
+
+        on_reply(&mut queue, &in_flight.remove(1));
+        assert!(queue.take().is_empty());
+        on_reply(&mut queue, &in_flight.remove(0));
+
+        assert_eq!(keys(&queue.take()), ["a"]);
+        assert!(queue.busy.is_empty());
     }
 
     #[test]
@@ -271,7 +345,7 @@ mod tests {
         let others = queue.intercept(looks().into_iter().chain([request("a", ACQUIRE)]).collect());
 
         assert_eq!((others.len(), keys(&queue.take())), (2, vec!["a"]));
-        assert!(ReplicaAckConnection::changed_keys(&looks()).is_empty());
+        assert!(ReplicaAckConnection::changes(&looks()).is_empty());
     }
 
     #[test]
@@ -296,12 +370,12 @@ mod tests {
     #[test]
     fn each_reply_frees_one_key_only() {
         let mut queue = Queue::default();
-        queue.intercept(vec![request("a", Command::RELEASE), request("b", Command::RELEASE)]);
+        let others = queue.intercept(vec![request("a", Command::RELEASE), request("b", Command::RELEASE)]);
         queue.intercept(vec![request("a", ACQUIRE), request("b", ACQUIRE)]);
 
-        queue.on_replies(&"unknown".into());
+        on_reply(&mut queue, &request("unknown", Command::RELEASE));
         assert!(queue.take().is_empty());
-        queue.on_replies(&"b".into());
+        on_reply(&mut queue, &others[1]);
 
         assert_eq!(keys(&queue.take()), ["b"]);
     }
@@ -364,9 +438,9 @@ mod tests {
         tokio::pin!(next);
         assert!((&mut next).now_or_never().is_none());
 
-        acks.intercept(vec![request("a", Command::RELEASE), request("a", ACQUIRE)]);
+        let others = acks.intercept(vec![request("a", Command::RELEASE), request("a", ACQUIRE)]);
         assert!((&mut next).now_or_never().is_none());
-        acks.on_replies(&["a".into()]);
+        acks.on_replies(&ReplicaAckConnection::changes(&others));
 
         assert_eq!(keys(&next.await), ["a"]);
     }
