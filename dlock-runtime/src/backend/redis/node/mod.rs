@@ -332,15 +332,13 @@ impl Node {
     ) {
         let kind_here =
             if connection.acks.is_some() { ConnectionKind::ReplicaAcks } else { ConnectionKind::Commands };
-        if requests.iter().any(|request| !self.release_channels.can_send(request)) {
-            let (now, later): (Vec<_>, Vec<_>) =
-                requests.into_iter().partition(|request| self.release_channels.can_send(request));
+        let later = self.release_channels.take_unsubscribed(&mut requests);
+        if !later.is_empty() {
             let (node, timeout) = (Arc::clone(self), connection.target.response_timeout);
             let keys = later.iter().map(|request| Name::clone(&request.key)).collect();
             let batch = PipelineBatch::new(self, connection, kind_here.clone(), later, route_history);
             let listened = async move { node.release_channels.subscribe_to(keys, timeout).await };
             self.spawn(connection, batch.run_after(listened));
-            requests = now;
         }
         // A redirected request waits for no reply of this server.
         let is_sent_here = route_history != RouteHistory::default();

@@ -116,7 +116,7 @@ impl ReleaseChannels {
 
     /// Returns `true` if a request can be sent: it needs no channel, or the subscription is
     /// confirmed.
-    pub(crate) fn can_send(&self, request: &Request) -> bool {
+    fn can_send(&self, request: &Request) -> bool {
         if !self.encoding.listens_first(request.command) {
             return true;
         }
@@ -127,6 +127,13 @@ impl ReleaseChannels {
                 channel.was_requested = true;
                 channel.subscription.is_confirmed()
             })
+    }
+
+    /// Removes and returns the requests that must wait for a subscription.
+    ///
+    /// Checks each request once, since subscriptions change meanwhile.
+    pub(crate) fn take_unsubscribed(&self, requests: &mut Vec<Request>) -> Vec<Request> {
+        requests.extract_if(.., |request| !self.can_send(request)).collect()
     }
 
     /// Subscribes to the channels of `keys`. Gives up after `timeout`.
@@ -329,6 +336,31 @@ mod tests {
             tokio::task::yield_now().await;
         }
         (test, events)
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_comes_and_goes_harms_no_connection() {
+        let (test, _events) = with_channel_per_key(true).await;
+        let (channels, connection) = (&test.node.release_channels, test.connection());
+        let has_ended = AtomicBool::new(false);
+
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut sinks = None;
+                while !has_ended.load(Ordering::Relaxed) {
+                    std::mem::swap(&mut lock(&channels.state).sinks, &mut sinks);
+                }
+            });
+            for _ in 0..5_000 {
+                test.node.take(vec![waiter("k", EnqueueMode::Join)], RouteHistory::default());
+            }
+            has_ended.store(true, Ordering::Relaxed);
+        });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+
+        assert!(!connection.is_given_up(), "{:?}", connection.failure());
     }
 
     #[tokio::test]
