@@ -10,7 +10,8 @@ use tokio::sync::oneshot;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::quorum::majority;
 
-/// Waits until a majority is connected. The other servers may connect later.
+/// Waits until a majority is connected. The other servers may connect later: their outcomes stay in
+/// `outcomes`, because a node whose outcome is not wanted ends.
 ///
 /// A server that is permanently unsuitable is reported if it replies within 100 ms after that.
 ///
@@ -19,10 +20,9 @@ use crate::protocol::quorum::majority;
 /// Fails if no majority can be reached, or if a server is unsuitable for a quorum or rejects the
 /// connection.
 pub(super) async fn connect_majority(
-    outcomes: Vec<oneshot::Receiver<Result<(), Failure>>>,
+    outcomes: &mut FuturesUnordered<oneshot::Receiver<Result<(), Failure>>>,
 ) -> Result<(), Failure> {
     let servers = outcomes.len();
-    let mut outcomes: FuturesUnordered<_> = outcomes.into_iter().collect();
     let (mut connected, mut away) = (0, 0);
     loop {
         let next = if connected >= majority(servers) {
@@ -65,8 +65,9 @@ mod tests {
 
     /// The attempts to connect to so many servers, and the outcome.
     fn connecting(servers: usize) -> (Vec<Attempt>, impl Future<Output = Result<(), Failure>>) {
-        let (attempts, outcomes) = (0..servers).map(|_| oneshot::channel()).unzip();
-        (attempts, connect_majority(outcomes))
+        let (attempts, outcomes): (_, Vec<_>) = (0..servers).map(|_| oneshot::channel()).unzip();
+        let mut outcomes = outcomes.into_iter().collect();
+        (attempts, async move { connect_majority(&mut outcomes).await })
     }
 
     fn end(attempts: &mut Vec<Attempt>, outcome: Result<(), Failure>) {

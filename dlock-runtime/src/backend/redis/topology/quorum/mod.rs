@@ -27,6 +27,7 @@ mod outcome;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 
@@ -159,7 +160,7 @@ impl Quorum {
         first: Option<oneshot::Sender<Result<(), Failure>>>,
     ) -> Result<(), JoinError> {
         let mut nodes = JoinSet::new(); // aborts its tasks when dropped
-        let mut outcomes = Vec::new();
+        let mut outcomes = FuturesUnordered::new();
         for QuorumNode { node, .. } in &self.voters {
             let (sender, outcome) = first.is_some().then(oneshot::channel).unzip();
             outcomes.extend(outcome);
@@ -173,7 +174,7 @@ impl Quorum {
         }
         let first_outcome = async {
             let Some(first) = first else { return std::future::pending().await };
-            let outcome = connect::connect_majority(outcomes).await;
+            let outcome = connect::connect_majority(&mut outcomes).await;
             let enough = outcome.is_ok();
             if first.send(outcome).is_ok() && enough {
                 std::future::pending::<()>().await;
@@ -328,8 +329,8 @@ mod tests {
     use super::*;
     use crate::backend::EventReceiver;
     use crate::backend::redis::node::test_node::acquire;
-    use crate::backend::redis::tests::scripted_server::LIMIT;
-    use crate::backend::redis::tests::{is_notified, unknown};
+    use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
+    use crate::backend::redis::tests::{is_notified, resp, unknown, within_limit};
     use crate::backend::redis::topology::quorum::operations::OperationOutcome;
     use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::config::node_spec::NodeSpec;
@@ -474,6 +475,36 @@ mod tests {
 
         let reconnects = [true, false].map(|moved| format!(r#"reconnect moved={moved} ["k"]"#));
         assert_eq!(events.take(), ["invalidation k", &reconnects[0], &reconnects[1]]);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_connects_after_the_majority_keeps_its_connection() {
+        let server = |delay| {
+            let uptime = format!("run_id:{delay:?}\r\nuptime_in_seconds:9\r\n");
+            ScriptedServer::start(move |command| match command {
+                "INFO" => {
+                    std::thread::sleep(delay);
+                    resp::bulk(&uptime)
+                }
+                _ => resp::primary(command),
+            })
+        };
+        let servers = [1, 2, 200].map(|delay| server(Duration::from_millis(delay)));
+        let (quorum, _no_engine) = quorum_at(servers.each_ref().map(|server| server.port), &patient());
+        let (first, outcome) = oneshot::channel::<Result<(), Failure>>();
+        let connected = async {
+            outcome.await.expect("it tells").expect("a majority is reachable");
+            while !quorum.voters.iter().all(|voter| voter.node.is_ready()) {
+                tokio::task::yield_now().await;
+            }
+        };
+
+        tokio::select! {
+            _ = quorum.run(Some(first)) => unreachable!("it runs forever"),
+            () = within_limit("connections", connected) => {}
+        }
+
+        assert_eq!(servers.map(|server| server.count("INFO")), [1; 3]);
     }
 
     #[tokio::test]
