@@ -7,9 +7,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::fork::PerProcess;
 
@@ -22,16 +21,12 @@ pub(super) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>
     lookup(LOOKUPS.get(), move || Ok((host.as_str(), port).to_socket_addrs()?.collect())).await
 }
 
-/// Runs `find` on a thread of its own.
+/// Runs `find` on a thread of its own, once fewer than [`MOST_LOOKUPS`] are in progress.
 async fn lookup<T: Send + 'static>(
-    running: &Arc<AtomicUsize>,
+    slots: &LookupSlots,
     find: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let place = LookupSlot(Arc::clone(running));
-    if running.fetch_add(1, Ordering::AcqRel) >= MOST_LOOKUPS {
-        let text = format!("{MOST_LOOKUPS} name lookups are without a reply");
-        return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-    }
+    let place = Arc::clone(&slots.0).acquire_owned().await.map_err(io::Error::other)?;
     let (tell, found) = oneshot::channel();
     std::thread::Builder::new().name("dlock-lookup".to_owned()).spawn(move || {
         let _place = place;
@@ -40,17 +35,17 @@ async fn lookup<T: Send + 'static>(
     found.await.unwrap_or_else(|_| Err(io::Error::other("the name lookup panicked")))
 }
 
-/// A lookup in progress, until it is dropped.
-struct LookupSlot(Arc<AtomicUsize>);
+/// A permit for each lookup that may be in progress. Its thread holds the permit.
+struct LookupSlots(Arc<Semaphore>);
 
-impl Drop for LookupSlot {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+impl Default for LookupSlots {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MOST_LOOKUPS)))
     }
 }
 
-/// The lookups in progress of this process.
-static LOOKUPS: PerProcess<Arc<AtomicUsize>> = PerProcess::new();
+/// The lookups of this process.
+static LOOKUPS: PerProcess<LookupSlots> = PerProcess::new();
 
 /// A name server that does not reply must not cost one thread per attempt to connect.
 const MOST_LOOKUPS: usize = 32;
@@ -61,6 +56,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use futures_util::FutureExt;
+    use futures_util::future::join_all;
 
     use super::*;
 
@@ -70,17 +66,17 @@ mod tests {
     fn a_runtime_ends_while_a_lookup_is_without_an_answer() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let (answer, silent) = mpsc::channel::<()>();
-        let running = Arc::default();
+        let slots = LookupSlots::default();
 
         let found = runtime.block_on(async {
-            let found = lookup(&running, move || silent.recv_timeout(LONG).map_err(io::Error::other));
+            let found = lookup(&slots, move || silent.recv_timeout(LONG).map_err(io::Error::other));
             tokio::time::timeout(Duration::from_millis(10), found).await
         });
         let ends = Instant::now();
         drop(runtime);
 
         assert!(found.is_err() && ends.elapsed() < LONG / 4, "{:?}", ends.elapsed());
-        assert_eq!(running.load(Ordering::Acquire), 1, "its thread goes on");
+        assert_eq!(slots.0.available_permits(), MOST_LOOKUPS - 1, "its thread goes on");
         drop(answer);
     }
 
@@ -104,25 +100,41 @@ mod tests {
     #[tokio::test]
     async fn lookups_without_an_answer_are_bounded() {
         crate::bounds::assert_listed("name lookups in progress", &MOST_LOOKUPS.to_string());
-        let (running, mut answers) = (Arc::new(AtomicUsize::new(0)), Vec::new());
+        let (slots, mut answers) = (LookupSlots::default(), Vec::new());
         let mut lookups: Vec<_> = (0..MOST_LOOKUPS)
             .map(|_| {
                 let (answer, silent) = mpsc::channel::<()>();
                 answers.push(answer);
-                Box::pin(lookup(&running, move || Ok(silent.recv_timeout(LONG).is_err())))
+                Box::pin(lookup(&slots, move || Ok(silent.recv_timeout(LONG).is_err())))
             })
             .collect();
         for lookup in &mut lookups {
             assert!(lookup.now_or_never().is_none());
         }
 
-        let refused = lookup(&running, || Ok(false)).await;
-        assert!(refused.is_err_and(|error| error.to_string().contains("without a reply")));
+        let mut next = Box::pin(lookup(&slots, || Ok(false)));
+        assert!((&mut next).now_or_never().is_none());
+        assert_eq!(slots.0.available_permits(), 0);
         drop(answers);
         for lookup in lookups {
             assert!(lookup.await.expect("it ends"));
         }
-        assert!(lookup(&running, || Ok(true)).await.expect("there is room again"));
+        assert!(!next.await.expect("there is room again"));
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_lookups_succeeds() {
+        let slots = LookupSlots::default();
+        let lookups = (0..3 * MOST_LOOKUPS).map(|_| {
+            lookup(&slots, || {
+                std::thread::sleep(Duration::from_millis(50));
+                Ok(())
+            })
+        });
+
+        let found = join_all(lookups).await;
+
+        assert!(found.iter().all(Result::is_ok), "{found:?}");
     }
 
     #[tokio::test]
