@@ -1,9 +1,9 @@
-//! Wakes the driver at a deadline.
+//! Wakes the driver at a deadline, and other tasks with [`sleep_until`].
 //!
-//! On Linux, this is a kernel timer on the clock that measures leases (`timerfd_create(2)`).
-//! Deadlines that passed during a suspend are handled right after the resume. A runtime's timer
-//! fires 1 to 2 ms late; the kernel timer does not. In simulations, on other systems, and if the
-//! kernel offers no timer, the runtime's timers are used.
+//! For the driver on Linux, this is a kernel timer on the clock that measures leases
+//! (`timerfd_create(2)`). Deadlines that passed during a suspend are handled right after the resume.
+//! A runtime's timer fires 1 to 2 ms late; the kernel timer does not. In simulations, on other
+//! systems, and if the kernel offers no timer, the runtime's timers are used.
 
 use std::time::Duration;
 
@@ -43,6 +43,20 @@ impl BootTimer {
             return;
         }
         tokio::time::sleep(due.since(boot_time()).min(LONGEST_SLEEP)).await;
+    }
+}
+
+/// Sleeps until `due` on timers of the runtime: each kernel timer would need a file descriptor.
+///
+/// Checks the time at every whole second of the boot clock, so that all sleeps wake together.
+pub(super) async fn sleep_until(due: BootInstant) {
+    loop {
+        let now = boot_time();
+        if now >= due {
+            return;
+        }
+        let into_second = Duration::from_nanos(now.since(BootInstant::START).subsec_nanos().into());
+        tokio::time::sleep(due.since(now).min(LONGEST_SLEEP.saturating_sub(into_second))).await;
     }
 }
 

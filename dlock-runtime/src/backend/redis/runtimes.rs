@@ -27,6 +27,8 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
+use crate::backend::redis::boot_timer;
+use crate::clock::boot_time;
 use crate::fork::in_one_process;
 use crate::sync::lock;
 
@@ -109,10 +111,11 @@ impl Runtimes {
     /// Sleeps on the manager's own thread, which has timers. If the future is dropped, its task
     /// ends.
     pub(super) async fn sleep(&self, time: Duration) {
+        let due = boot_time().plus(time);
         let mut timer = JoinSet::new();
         // The thread has started: only then do callers have the manager.
         if let Some(own) = self.own() {
-            timer.spawn_on(async move { tokio::time::sleep(time).await }, own);
+            timer.spawn_on(boot_timer::sleep_until(due), own);
         }
         let _ = timer.join_next().await;
     }
@@ -293,7 +296,9 @@ impl ReturnDelay {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::future::{pending, poll_fn};
+    use std::rc::Rc;
     use std::sync::mpsc;
     use std::task::Poll;
     use std::thread::{self, ThreadId};
@@ -306,6 +311,8 @@ mod tests {
     use super::*;
     use crate::backend::redis::tests::is_notified;
     use crate::backend::redis::transport::inline_io::InlineDriver;
+    use crate::protocol::deadline::BootInstant;
+    use crate::simulated;
 
     const SOON: Duration = Duration::from_secs(20);
 
@@ -436,6 +443,29 @@ mod tests {
         test.runtimes.return_to_callers();
         assert!(!test.runtimes.uses_callers(), "an ended runtime is not used again");
         drop(test.driver);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sleep_counts_the_time_that_the_machine_is_suspended() {
+        const MINUTE: Duration = Duration::from_secs(60);
+        for (suspended, longest) in [(Duration::ZERO, MINUTE), (MINUTE, Duration::from_secs(1))] {
+            let (runtimes, begun) = (Runtimes::default(), Instant::now());
+            runtimes.set_own(Handle::current());
+            let machine = Rc::new(Cell::new(Duration::ZERO));
+            let boot_clock = Rc::clone(&machine);
+            let _simulated =
+                simulated::begin(move || BootInstant::START.plus(begun.elapsed() + boot_clock.get()));
+
+            let mut sleep = Box::pin(runtimes.sleep(MINUTE));
+            let early = tokio::time::timeout(Duration::from_millis(10), &mut sleep).await;
+            assert!(early.is_err(), "its timer runs before the suspend");
+            machine.set(suspended);
+            sleep.await;
+
+            let slept = begun.elapsed();
+            assert!(slept <= longest + Duration::from_millis(2), "{slept:?}");
+            assert!(slept + suspended >= MINUTE, "{slept:?}");
+        }
     }
 
     #[test]
