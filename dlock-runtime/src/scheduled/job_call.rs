@@ -190,14 +190,15 @@ impl JobCall {
     }
 
     /// Returns how long the record lives after a request, at least: three periods from its slot on,
-    /// and the `min_hold`.
+    /// the lease, and the `min_hold`.
     fn ttl_of(&self, kind: BeginKind) -> u64 {
         let slot = match kind {
             BeginKind::Requested => self.store.manager.server_clock().now(self.store.manager.engine()),
             BeginKind::Tick { .. } | BeginKind::Slot { .. } | BeginKind::Missed { .. } => slot_of(kind),
         };
         let period = self.schedule.checked().map(|calendar| calendar.period_at(slot)).unwrap_or_default();
-        millis(period).saturating_mul(3).max(SHORTEST_TTL).max(self.min_hold())
+        let longest = millis(period).saturating_mul(3).max(SHORTEST_TTL);
+        longest.max(millis(self.lease)).max(self.min_hold())
     }
 
     fn min_hold(&self) -> u64 {
@@ -531,6 +532,7 @@ mod tests {
             (every(3 * DAY), 9),
             (monthly.clone(), 90),
             (monthly.min_hold(100 * DAY), 100),
+            (every(DAY).lease(10 * DAY), 10),
         ] {
             let call = call_of(&schedule);
             for kind in [BeginKind::Missed { slot }, BeginKind::Tick { slot, window: (0, 0), previous: None }]

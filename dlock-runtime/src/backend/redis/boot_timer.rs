@@ -1,9 +1,9 @@
 //! Wakes the driver at a deadline, and other tasks with [`sleep_until`].
 //!
 //! For the driver on Linux, this is a kernel timer on the clock that measures leases
-//! (`timerfd_create(2)`). Deadlines that passed during a suspend are handled right after the resume.
-//! A runtime's timer fires 1 to 2 ms late; the kernel timer does not. In simulations, on other
-//! systems, and if the kernel offers no timer, the runtime's timers are used.
+//! (`timerfd_create(2)`). Deadlines that passed during a suspend are handled right after the
+//! resume. A runtime's timer fires 1 to 2 ms late; the kernel timer does not. In simulations, on
+//! other systems, and if the kernel offers no timer, the runtime's timers are used.
 
 use std::time::Duration;
 
