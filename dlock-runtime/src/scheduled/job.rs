@@ -235,7 +235,8 @@ impl Job {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, and after [`Error::Unavailable`], the job may or may not be paused.
+    /// If the future is dropped, and after [`Error::Unavailable`], the job may or may not be
+    /// paused.
     pub async fn pause(&self) -> Result<()> {
         self.store.send(JobRequest::SetPaused(true)).await.map(drop)
     }

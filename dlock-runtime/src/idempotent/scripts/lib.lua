@@ -114,7 +114,7 @@ local function delete_steps()
 end
 
 -- Writes the key without a change. The end of an attempt that is sent again counts only once
--- replicas acknowledge a write of its connection, and HSET needs an earlier write if memory is full.
+-- replicas acknowledge a write of its connection. If memory is full, HSET needs an earlier write.
 local function touch() redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1])) end
 
 -- Stores a result of a kind: ok, err, or none.
