@@ -500,7 +500,9 @@ pub enum LossCause {
     GrantUnconfirmed,
     /// The server reported that this manager is not the holder.
     ///
-    /// The key was deleted, flushed, overwritten, or had expired on the server.
+    /// The key was deleted, flushed, or overwritten, had expired on the server, or was lost in a
+    /// failover or restart. The record of an idempotent call or a job may also belong to a later
+    /// attempt or run.
     NotOwner,
     /// The lock was held for its `max_hold`. No other call held it in that time.
     MaxHold,
@@ -519,7 +521,9 @@ impl std::fmt::Display for LossCause {
         f.write_str(match self {
             Self::Expired => "its lease expired",
             Self::GrantUnconfirmed => "the grant was not confirmed in time; raise `grant_lease`",
-            Self::NotOwner => "its key was deleted or overwritten on the server, or had expired there",
+            Self::NotOwner => {
+                "the server reports that this manager does not hold it: the key expired, was deleted or overwritten, or was lost in a failover or restart"
+            }
             Self::MaxHold => "its `max_hold` has passed",
             Self::Shutdown => "the lock manager was shut down",
             Self::Released => "it was released",

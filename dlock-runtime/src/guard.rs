@@ -244,7 +244,7 @@ async fn ask(held: &HoldGuard, command: Command) -> Result<Reply> {
             ended => usable(held.key(), ended),
         }
     };
-    usable(held.key(), Ok::<_, Error>(held.engine.request_with_retry(RESENDS, ask).await?))
+    usable(held.key(), Ok::<_, Error>(held.engine.request_with_retry(RESENDS, ask).await.0?))
 }
 
 /// A network that fails takes both connections that carry commands under a hold: the one with key

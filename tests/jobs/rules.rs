@@ -187,7 +187,7 @@ async fn a_tick_costs_one_round_trip_elsewhere_and_two_here() {
     assert_eq!((here, elsewhere), (2, 1));
 }
 
-/// A full server rejects new records. It neither ends a run nor rejects its result.
+/// A full server rejects new runs. It neither ends a run nor rejects its result.
 #[tokio::test]
 async fn a_full_server_does_not_end_a_run() {
     let server = redis();

@@ -28,8 +28,8 @@ impl Time {
         Self::parse_in(words, name, value, example, ANY)
     }
 
-    /// Like [`parse`](Self::parse). A suggested duration is within `bounds`. The caller must check
-    /// a valid one.
+    /// Like [`parse`](Self::parse). The duration is at most the longest of `bounds`. A suggested
+    /// one is within them. The caller must check that a valid one is at least the shortest.
     pub(super) fn parse_in(
         words: &Vocabulary,
         name: &str,
@@ -122,7 +122,7 @@ fn parse(name: &str, text: &str, example: &str, bounds: Bounds) -> Result<Durati
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits).unwrap_or((text, ""));
     let wrong = |problem: &str| format!("`{text}` {problem}: {}", how(name, example));
-    let too_long = |longest: Duration| wrong(&format!("is longer than {}", days_or_years(longest)));
+    let too_long = || wrong(&format!("is longer than {}", days_or_years(bounds.1)));
     if number.is_empty() {
         return Err(wrong("is not a duration"));
     }
@@ -131,7 +131,7 @@ fn parse(name: &str, text: &str, example: &str, bounds: Bounds) -> Result<Durati
     }
     let Some((_, millis)) = UNITS.iter().find(|(known, _)| *known == unit) else {
         return Err(match meant(number, unit) {
-            Some(meant) if meant > bounds.1 => too_long(bounds.1),
+            Some(meant) if meant > bounds.1 => too_long(),
             Some(meant) if meant < bounds.0 => wrong("is not a valid duration"),
             Some(meant) => {
                 let meant = written(meant);
@@ -141,10 +141,10 @@ fn parse(name: &str, text: &str, example: &str, bounds: Bounds) -> Result<Durati
         });
     };
     let millis = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*millis));
-    match millis.filter(|millis| Duration::from_millis(*millis) <= ANY.1) {
+    match millis.filter(|millis| Duration::from_millis(*millis) <= bounds.1) {
         Some(0) => Err(format!("`{name}` cannot be zero: write `{name} = \"{example}\"`, or leave it out")),
         Some(millis) => Ok(Duration::from_millis(millis)),
-        None => Err(too_long(ANY.1)),
+        None => Err(too_long()),
     }
 }
 

@@ -21,7 +21,6 @@ pub(crate) fn lease(words: &Vocabulary, name: &str, value: &Expr, example: &str)
                 "`{name}` is at least 100 ms, since a lease must outlive the round trips that renew it: write `{name} = \"{example}\"`"
             ),
         )),
-        Some((long, span)) if long > LONGEST => Err(Error::new(span, too_long(name, example))),
         _ => Ok(lease),
     }
 }
@@ -31,7 +30,8 @@ pub(crate) fn stored(words: &Vocabulary, name: &str, value: &Expr, example: &str
     stored_for(words, name, value, example, Duration::from_millis(1))
 }
 
-/// Like [`stored`]. A suggested duration is at least `shortest`. The caller must check a valid one.
+/// Like [`stored`]. A suggested duration is at least `shortest`. The caller must check that a valid
+/// one is, too.
 pub(crate) fn stored_for(
     words: &Vocabulary,
     name: &str,
@@ -39,15 +39,7 @@ pub(crate) fn stored_for(
     example: &str,
     shortest: Duration,
 ) -> syn::Result<Time> {
-    let time = Time::parse_in(words, name, value, example, (shortest, LONGEST))?;
-    match time.known() {
-        Some((long, span)) if long > LONGEST => Err(Error::new(span, too_long(name, example))),
-        _ => Ok(time),
-    }
-}
-
-fn too_long(name: &str, example: &str) -> String {
-    format!("`{name}` is at most 365 days: write `{name} = \"{example}\"`")
+    Time::parse_in(words, name, value, example, (shortest, LONGEST))
 }
 
 /// The same bound as in the runtime. A server's arithmetic overflows only far beyond it.

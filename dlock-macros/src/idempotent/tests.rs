@@ -193,9 +193,9 @@ fn a_wrong_value_gets_the_message_of_its_parameter() {
     let one_wait = "`wait` takes the longest time to wait for the stored result";
     for (parameters, start) in [
         ("ttl = \"59999ms\"", "`ttl` is at least 1 min"),
-        ("ttl = \"31536000001ms\"", "`ttl` is at most 365 days: write `ttl = \"24h\"`"),
+        ("ttl = \"31536000001ms\"", "`31536000001ms` is longer than 365 days: write `ttl = \"24h\"`"),
         ("lease = \"99ms\"", "`lease` is at least 100 ms"),
-        ("lease = \"8761h\"", "`lease` is at most 365 days"),
+        ("lease = \"8761h\"", "`8761h` is longer than 365 days"),
         (
             "ttl = \"60s\", lease = \"60001ms\"",
             "the record ends after its `ttl`, before this `lease`: write `ttl = \"60001ms\"`",

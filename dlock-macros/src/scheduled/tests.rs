@@ -217,9 +217,9 @@ fn a_wrong_option_gets_its_message() {
         ),
         (every, "lease = \"99ms\"", "`lease` is at least 100 ms"),
         (every, "max_hold = \"99ms\"", "`max_hold` is at least 100 ms"),
-        (every, "min_hold = \"8761h\"", "`min_hold` is at most 365 days"),
-        (every, "spread = \"8761h\"", "`spread` is at most 365 days"),
-        (every, "catch_up = all(max = 1, window = \"8761h\")", "`window` is at most 365 days"),
+        (every, "min_hold = \"8761h\"", "`8761h` is longer than 365 days"),
+        (every, "spread = \"8761h\"", "`8761h` is longer than 365 days"),
+        (every, "catch_up = all(max = 1, window = \"8761h\")", "`8761h` is longer than 365 days"),
         (every, "catch_up = all(max = 1, limit = \"1h\")", "`all` has the most ticks that run"),
         (every, "catch_up = all(a::max = 1, window = \"1h\")", "`all` has the most ticks that run"),
         (

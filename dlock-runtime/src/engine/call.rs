@@ -2,7 +2,6 @@
 //! background. See `store_calls` for their state.
 #![allow(dead_code, reason = "used by features that are not locks")]
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -30,27 +29,27 @@ impl Engine {
         key: &Name,
         operation: &Arc<dyn StoreOperation>,
     ) -> Result<ScriptReply, CallFailure> {
-        self.call_counting(key, operation, &AtomicU32::new(0)).await
+        self.call_noting_resend(key, operation).await.0
     }
 
-    /// Like [`call`](Self::call), and adds to `sends` how often the operation was sent.
-    pub(crate) async fn call_counting(
+    /// Like [`call`](Self::call), and returns whether the operation was sent again.
+    pub(crate) async fn call_noting_resend(
         &self,
         key: &Name,
         operation: &Arc<dyn StoreOperation>,
-        sends: &AtomicU32,
-    ) -> Result<ScriptReply, CallFailure> {
+    ) -> (Result<ScriptReply, CallFailure>, bool) {
         let send = || {
-            sends.fetch_add(1, Ordering::Relaxed);
             let request = Request::new(Name::clone(key), self.tokens.next(), Command::Call);
             self.reply(self.send_request(Request { call: Some(Arc::clone(operation)), ..request }))
         };
-        match self.request_with_retry(u32::from(operation.is_repeatable()), send).await {
+        let (reply, is_resent) = self.request_with_retry(u32::from(operation.is_repeatable()), send).await;
+        let reply = match reply {
             Ok(Reply::Called(reply)) => Ok(reply),
             Ok(Reply::Refused(failure)) => Err(CallFailure::Refused(failure)),
             Ok(Reply::Unknown(failure)) => Err(CallFailure::Unknown(failure)),
             _ => Err(CallFailure::Unknown(unusable_reply())),
-        }
+        };
+        (reply, is_resent)
     }
 
     /// Runs an operation in the background until it has a reply, at most for `limit`, and passes

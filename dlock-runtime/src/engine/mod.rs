@@ -398,11 +398,11 @@ impl Engine {
     /// Sends a command that changes nothing. If the connection is lost before the reply, sends it
     /// again.
     pub(crate) async fn query(&self, name: &Name, command: Command) -> Result<Reply, RecvError> {
-        self.request_with_retry(1, || self.reply(self.request(name, self.tokens.next(), command))).await
+        self.request_with_retry(1, || self.reply(self.request(name, self.tokens.next(), command))).await.0
     }
 
     /// Sends a request, and sends it again, at most `resends` times, if the connection is lost
-    /// before the reply.
+    /// before the reply. Also returns whether it was sent again.
     ///
     /// All together take at most one response timeout. If one may have taken effect and a later one
     /// is refused, the outcome is unknown.
@@ -410,12 +410,12 @@ impl Engine {
         &self,
         resends: u32,
         send: impl Fn() -> F,
-    ) -> Result<Reply, E>
+    ) -> (Result<Reply, E>, bool)
     where
         F: Future<Output = Result<Reply, E>>,
     {
         let started = self.now();
-        let mut answer = send().await;
+        let (mut answer, mut is_resent) = (send().await, false);
         for _ in 0..resends {
             let is_connection_lost = matches!(
                 &answer,
@@ -425,6 +425,7 @@ impl Engine {
                 break;
             }
             let left = started.plus(self.rules.response_timeout).since(self.now());
+            is_resent = true;
             tokio::select! {
                 biased;
                 again = send() => answer = match (&answer, again) {
@@ -434,7 +435,7 @@ impl Engine {
                 () = self.backend.sleep(left) => break,
             }
         }
-        answer
+        (answer, is_resent)
     }
 
     fn send_request(&self, request: Request) -> oneshot::Receiver<Reply> {

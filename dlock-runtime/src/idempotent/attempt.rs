@@ -296,8 +296,7 @@ impl Attempt {
     /// undone then.
     pub(super) fn late_start(&self, end: &IdempotencyEvent) -> Option<LateStart> {
         let is_undone = self.may_start_late && matches!(end, IdempotencyEvent::Forget { .. });
-        let undo = || Arc::new(RecordOperation(end.clone()));
-        is_undone.then(|| LateStart::new(self.engine(), &self.lease.record, undo(), self.terms.ttl))
+        is_undone.then(|| LateStart::new(self.engine(), &self.lease.record, self.token, self.terms.ttl))
     }
 
     /// Sends an event until there is a reply, at most for the time to live of the record.

@@ -1,7 +1,6 @@
 //! How a call starts, replays, waits, or is rejected.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use crate::backend::store_call::StoreOperation;
@@ -137,19 +136,23 @@ impl PendingCall {
         let undo = UndoBegin { call: self, token, is_armed: true };
         let call = self.begin_call(token, waiter);
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(IdempotencyEvent::Begin(call)));
-        let (sent, sends) = (engine.now(), AtomicU32::new(0));
-        match engine.call_counting(&self.record, &operation, &sends).await {
+        let sent = engine.now();
+        // The first of two is written to a connection that is lost.
+        let (reply, may_start_late) = engine.call_noting_resend(&self.record, &operation).await;
+        match reply {
             Ok(reply) => match decode(&reply) {
                 Ok(IdempotencyReply::Started { attempt, steps }) => {
                     let of = (&self.key, &self.record);
                     let mut attempt =
                         Attempt::new(&self.manager, of, token, self.terms, sent, (attempt, steps));
-                    attempt.may_start_late = sends.into_inner() > 1;
+                    attempt.may_start_late = may_start_late;
                     undo.disarm();
                     Ok(Asked::Started(Box::new(Execution::new(attempt, self.identity.clone()))))
                 }
                 Ok(found) => {
-                    undo.disarm();
+                    if !may_start_late {
+                        undo.disarm();
+                    }
                     Ok(Asked::Found(found))
                 }
                 Err(problem) => Err(unreadable(problem, self.key.clone())),
@@ -219,8 +222,7 @@ impl Drop for UndoBegin<'_> {
             return;
         }
         let ttl = self.call.terms.ttl;
-        let event = IdempotencyEvent::Forget { token: self.token, has_run: false, ttl: millis(ttl) };
-        LateStart::new(engine, &self.call.record, Arc::new(RecordOperation(event)), ttl).undo();
+        LateStart::new(engine, &self.call.record, self.token, ttl).undo();
     }
 }
 

@@ -4,8 +4,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::backend::store_call::StoreOperation;
+use crate::clock::millis;
 use crate::engine::Engine;
+use crate::idempotent::operation::RecordOperation;
 use crate::key::Name;
+use crate::protocol::idempotency::event::IdempotencyEvent;
+use crate::token::Token;
 
 /// A start that was written to a connection which was lost before the reply.
 ///
@@ -15,20 +19,23 @@ use crate::key::Name;
 pub(super) struct LateStart {
     engine: Weak<Engine>,
     record: Name,
-    /// Forgets the attempt. It changes nothing if the start has not taken effect again.
+    /// Forgets the attempt, which has not run its body since then. It changes nothing if the start
+    /// has not taken effect.
     undo: Arc<dyn StoreOperation>,
     /// How long to try.
     limit: Duration,
 }
 
 impl LateStart {
-    pub(super) fn new(
-        engine: &Arc<Engine>,
-        record: &Name,
-        undo: Arc<dyn StoreOperation>,
-        limit: Duration,
-    ) -> Self {
-        Self { engine: Arc::downgrade(engine), record: Name::clone(record), undo, limit }
+    /// Describes a start under `token` of a record that lives for `ttl`.
+    pub(super) fn new(engine: &Arc<Engine>, record: &Name, token: Token, ttl: Duration) -> Self {
+        let event = IdempotencyEvent::Forget { token, has_run: false, ttl: millis(ttl) };
+        Self {
+            engine: Arc::downgrade(engine),
+            record: Name::clone(record),
+            undo: Arc::new(RecordOperation(event)),
+            limit: ttl,
+        }
     }
 
     /// Undoes the start, now and later.

@@ -285,8 +285,10 @@ async fn a_refused_resend_leaves_the_outcome_unknown() {
         let send = || std::future::ready(replies.borrow_mut().next().cloned().ok_or(()));
         let resends = u32::try_from(sent.len()).expect("a few") - 1;
 
-        let reply = LockManager::in_new_memory().engine().request_with_retry(resends, send).await;
+        let (reply, is_resent) =
+            LockManager::in_new_memory().engine().request_with_retry(resends, send).await;
 
+        assert!(is_resent);
         let reply = reply.expect("there is a reply");
         assert_eq!(matches!(reply, Reply::Unknown(_)), is_unknown, "{sent:?}: {reply:?}");
         assert!(replies.borrow_mut().next().is_none(), "{sent:?}: all are sent");

@@ -188,11 +188,13 @@ end
 
 if ARGV[2] == 'request' then
   if not r.k then return reply('not_owner') end
+  keep()
   set('rr', now)
   return reply('owner')
 end
 
 if ARGV[2] == 'reset' then
+  if r.k then keep() end
   local slot = int('s')
   local is_early = slot > now and slot <= now + LONGEST_EARLY
   for _, field in ipairs({'s', 'a', 't', 'b', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'rr', 'sp'}) do
@@ -280,6 +282,8 @@ if slot == int('s') and r.t then
   return answer('skip', 'done')
 end
 
+-- A slot that a caller chooses has no window. Instead, `untl` is from when on a new record may
+-- follow one that had the slot.
 local is_forgotten = kind == 'slot' and int('k') >= untl
 if slot < int('s') or (slot <= int('sk') and not waits) or is_forgotten then return answer('skip', 'late', int('s')) end
 

@@ -101,9 +101,9 @@ impl Job {
     /// another scheduler.
     ///
     /// Slots only increase: an older slot than the last one does not run. If the record of the job
-    /// was created six days after a slot or later, the slot does not run: an earlier record may
-    /// have had it. `schedule` gives the options; its instants are not
-    /// used, so no slot counts as missed.
+    /// was created six days after a slot or later, the slot does not run and the call returns
+    /// `None`, since an earlier record may have had the slot. `schedule` gives the options; its
+    /// instants are not used, so no slot counts as missed.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl Job {
                 })?;
                 // A record has the slot from one day before it, or later.
                 let forgotten = slot.saturating_add(SHORTEST_TTL - FURTHEST_AHEAD);
-                call.begin(BeginKind::Slot { slot, forgotten }).await?
+                call.begin(BeginKind::Slot { slot, forgotten: Some(forgotten) }).await?
             }
         };
         Ok(match begun {

@@ -398,7 +398,7 @@ impl Drop for JobExecution {
 }
 
 /// Reports an end that was not recorded. `may_be_recorded`: an earlier request without a reply may
-/// have recorded it, and then the run has no owner any more.
+/// have recorded it, and another run has ended since.
 fn report_end(key: &LockKey, reply: Result<ScriptReply, Failure>, may_be_recorded: bool) {
     match reply.map(|reply| decode(&reply).map(|reply| reply.answer)) {
         Ok(Some(JobAnswer::Owner(OwnerReply::Owner))) => {}

@@ -134,7 +134,7 @@ impl StoreOperation for JobOperation {
         let before = record.clone();
         let answer = run(&mut record, now, &self.request, existed);
         if existed || record != before {
-            if record != before {
+            if record != before || extends(&self.request, &answer) {
                 let lives_until = if existed { slot.expires } else { 0 };
                 slot.expires = lives_until.max(now.saturating_add(self.ttl));
             }
@@ -170,10 +170,22 @@ fn run(record: &mut JobRecord, now: u64, request: &JobRequest, exists: bool) -> 
     JobAnswer::Owner(OwnerReply::Owner)
 }
 
+/// Returns `true` if a request extends the life of a record that it does not change.
+fn extends(request: &JobRequest, answer: &JobAnswer) -> bool {
+    matches!(request, JobRequest::Register { .. })
+        || matches!(
+            answer,
+            JobAnswer::Owner(OwnerReply::Owner | OwnerReply::Cancelled)
+                | JobAnswer::Begin { reply: BeginReply::Run(_), .. }
+        )
+}
+
 fn begin_arguments(begin: &BeginRequest) -> [Cow<'_, [u8]>; 13] {
     let (kind, slot, (from, until), previous) = match begin.kind {
         BeginKind::Tick { slot, window, previous } => ("tick", slot, window, previous),
-        BeginKind::Slot { slot, forgotten } => ("slot", slot, (0, forgotten), None),
+        BeginKind::Slot { slot, forgotten } => {
+            ("slot", slot, (0, forgotten.unwrap_or(i64::MAX.unsigned_abs())), None)
+        }
         BeginKind::Missed { slot } => ("missed", slot, (0, 0), None),
         BeginKind::Requested => ("requested", 0, (0, 0), None),
     };
@@ -540,8 +552,9 @@ mod tests {
         assert!(!is_there(&mut slot, 6_000));
 
         apply(&mut slot, JobRequest::SetPaused(true), 7_000);
+        apply(&mut slot, JobRequest::SetPaused(false), 7_400);
         apply(&mut slot, JobRequest::SetPaused(false), 7_500);
-        assert!(is_there(&mut slot, 8_499) && !is_there(&mut slot, 8_500), "a change extends it");
+        assert!(is_there(&mut slot, 8_499) && !is_there(&mut slot, 8_500), "each write extends it");
 
         apply(&mut slot, JobRequest::SetPaused(true), 9_000);
         let short = JobOperation { request: JobRequest::SetPaused(false), ttl: 1 };

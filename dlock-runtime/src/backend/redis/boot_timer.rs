@@ -48,15 +48,16 @@ impl BootTimer {
 
 /// Sleeps until `due` on timers of the runtime: each kernel timer would need a file descriptor.
 ///
-/// Checks the time at every whole second of the boot clock, so that all sleeps wake together.
+/// These do not count suspended time, so it checks the time after each quarter of the sleep. More
+/// checks would cost more than the renewals that wait here.
 pub(super) async fn sleep_until(due: BootInstant) {
+    let longest = (due.since(boot_time()) / 4).max(LONGEST_SLEEP);
     loop {
         let now = boot_time();
         if now >= due {
             return;
         }
-        let into_second = Duration::from_nanos(now.since(BootInstant::START).subsec_nanos().into());
-        tokio::time::sleep(due.since(now).min(LONGEST_SLEEP.saturating_sub(into_second))).await;
+        tokio::time::sleep(due.since(now).min(longest)).await;
     }
 }
 

@@ -140,8 +140,9 @@ impl EngineSink {
 
 /// Returns the tokens under which a command may have left an effect in the server.
 fn possible_effects(request: &Request, reply: &Reply) -> Vec<(Name, Token)> {
-    // None of these adds a token to a value. The token that one of them finds is released by a
-    // request of its own, or is retained by `SetTtl`: a retained hold outlives its manager.
+    // None of these adds a token to a value, except that a renewal may repair a minority of a
+    // quorum, which cleans up itself. The token that one of them finds is released by a request of
+    // its own, or is retained by `SetTtl`: a retained hold outlives its manager.
     let leaves_nothing = matches!(
         request.command,
         Command::SetTtl { .. }

@@ -46,8 +46,18 @@ impl RealServer {
     }
 
     #[cfg(any(feature = "idempotent", feature = "scheduled"))]
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// From now on, the server has no memory for writes that need some.
+    #[cfg(feature = "idempotent")]
+    pub(crate) fn fill(&self) {
+        let mut connection = self.connect();
+        connection.write_all(b"CONFIG SET maxmemory 1\r\n").expect("it reads");
+        let mut reply = String::new();
+        BufReader::new(connection).read_line(&mut reply).expect("it replies");
+        assert_eq!(reply, "+OK\r\n");
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct TestOperation {
     pub(crate) arguments: Vec<Vec<u8>>,
     pub(crate) needs_acks: bool,
     pub(crate) has_large_reply: bool,
-    pub(crate) is_sent_once: bool,
+    pub(crate) is_repeatable: bool,
     pub(crate) effect: Box<Effect>,
 }
 
@@ -42,7 +42,7 @@ impl Default for TestOperation {
             arguments: Vec::new(),
             needs_acks: false,
             has_large_reply: false,
-            is_sent_once: false,
+            is_repeatable: true,
             effect: Box::new(|_, _| ScriptReply::Nil),
         }
     }
@@ -69,7 +69,7 @@ impl StoreOperation for TestOperation {
     }
 
     fn is_repeatable(&self) -> bool {
-        !self.is_sent_once
+        self.is_repeatable
     }
 
     fn is_cleanup(&self) -> bool {

@@ -115,7 +115,10 @@ end
 
 -- Writes the key without a change. The end of an attempt that is sent again counts only once
 -- replicas acknowledge a write of its connection. If memory is full, HSET needs an earlier write.
-local function touch() redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1])) end
+local function touch()
+  local left = redis.call('PTTL', KEYS[1])
+  if left > 0 then redis.call('PEXPIRE', KEYS[1], left) end
+end
 
 -- Stores a result of a kind: ok, err, or none.
 local function store(ttl, kind, result)

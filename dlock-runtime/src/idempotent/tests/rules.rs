@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::store_call::StoreOperation;
-use crate::backend::tests::real_server::assert_scripts_follow_rules;
+use crate::backend::tests::real_server::{RealServer, assert_scripts_follow_rules};
 use crate::idempotent::operation::{RecordOperation, decode};
 use crate::manager::LockManager;
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
@@ -41,13 +41,63 @@ impl RecordEvents {
     /// replicas must acknowledge it.
     async fn apply(&self, choice: u64) -> (String, bool) {
         let event = event_of(choice);
+        let reply = self.send(&event).await;
+        let is_done = matches!(reply, IdempotencyReply::Started { .. } | IdempotencyReply::Done);
+        let is_write = RecordOperation(event.clone()).needs_acks() && is_done;
+        (format!("{event:?} -> {:?}", without_times(reply)), is_write)
+    }
+
+    async fn send(&self, event: &IdempotencyEvent) -> IdempotencyReply {
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(event.clone()));
         let reply = self.manager.engine().call(&self.key.as_str().into(), &operation).await;
         let reply = reply.unwrap_or_else(|failure| panic!("{event:?}: {failure:?}"));
-        let decoded = decode(&reply).unwrap_or_else(|problem| panic!("{event:?}: {problem:?}: {reply:?}"));
-        let is_done = matches!(decoded, IdempotencyReply::Started { .. } | IdempotencyReply::Done);
-        let is_write = operation.needs_acks() && is_done;
-        (format!("{event:?} -> {:?}", without_times(decoded)), is_write)
+        decode(&reply).unwrap_or_else(|problem| panic!("{event:?}: {problem:?}: {reply:?}"))
+    }
+}
+
+/// The attempt follows one that crashed.
+#[tokio::test]
+async fn a_full_server_refuses_no_event_of_an_owner() {
+    let Some(server) = RealServer::start("events of records in a server whose memory is full") else {
+        return;
+    };
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let [crashed, token] = [1, 2].map(|number| Token::of_numbers(7, number).expect("the number is small"));
+    let begin = |token, lease| {
+        IdempotencyEvent::Begin(BeginCall {
+            token,
+            lease,
+            ttl: LONG,
+            on_crash: OnCrash::Rerun,
+            identity: CallIdentity {
+                fingerprint: String::new(),
+                function: String::new(),
+                version: "0:".to_owned(),
+            },
+            previous_fingerprint: String::new(),
+            waiter: None,
+        })
+    };
+    let events = [
+        IdempotencyEvent::Renew { token, lease: LONG, ttl: LONG },
+        IdempotencyEvent::EndLease { token },
+        IdempotencyEvent::StoreStep { token, name: "s".to_owned(), result: None, ttl: LONG },
+        IdempotencyEvent::Complete { token, result: StoredResult::NotStored, ttl: LONG },
+        IdempotencyEvent::Forget { token, has_run: true, ttl: LONG },
+        IdempotencyEvent::Forget { token, has_run: false, ttl: LONG },
+    ];
+    let records: Vec<_> =
+        (0..events.len()).map(|key| RecordEvents::new(&manager, &format!("dlock:r{key}##idem"))).collect();
+    for record in &records {
+        for start in [begin(crashed, 0), begin(token, LONG)] {
+            assert!(matches!(record.send(&start).await, IdempotencyReply::Started { .. }));
+        }
+    }
+
+    server.fill();
+
+    for (record, event) in records.iter().zip(&events) {
+        assert_eq!(record.send(event).await, IdempotencyReply::Done, "{event:?}");
     }
 }
 

@@ -60,8 +60,8 @@ pub(crate) enum BeginKind {
     Slot {
         slot: u64,
         /// If the record was created at this time or later, an earlier record may have had the
-        /// slot, and have ended.
-        forgotten: u64,
+        /// slot, and have ended. `None`: the record has had the slot.
+        forgotten: Option<u64>,
     },
     /// A slot that was missed.
     Missed { slot: u64 },
@@ -151,7 +151,7 @@ impl JobRecord {
         if slot == self.slot && self.state != SlotState::None {
             return self.begin_again(now, request);
         }
-        let is_forgotten = matches!(request.kind, BeginKind::Slot { forgotten, .. } if known >= forgotten);
+        let is_forgotten = matches!(request.kind, BeginKind::Slot { forgotten: Some(at), .. } if known >= at);
         if slot < self.slot || (slot <= self.skipped && self.waiting != Some(slot)) || is_forgotten {
             return BeginReply::Skip(SkipReason::Late { slot: self.slot });
         }

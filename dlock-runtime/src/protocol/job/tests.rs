@@ -330,7 +330,7 @@ fn a_slot_too_far_ahead_is_refused() {
 /// A record without the slot may have replaced one that had it.
 #[test]
 fn a_slot_from_long_before_the_record_is_late() {
-    let chosen = |number, slot| request(number, BeginKind::Slot { slot, forgotten: slot + 6 * TICK });
+    let chosen = |number, slot| request(number, BeginKind::Slot { slot, forgotten: Some(slot + 6 * TICK) });
     let late = BeginReply::Skip(SkipReason::Late { slot: 0 });
     let mut record = JobRecord::default();
     assert_eq!(record.begin(70_000, &chosen(1, 10_000)), late);

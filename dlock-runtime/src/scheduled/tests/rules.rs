@@ -113,8 +113,9 @@ impl JobRequests {
                     BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous }
                 }
                 // The record was created after, or before.
-                4 => BeginKind::Slot { slot, forgotten: self.began - HOUR },
-                _ => BeginKind::Slot { slot, forgotten: self.began + HOUR },
+                4 => BeginKind::Slot { slot, forgotten: Some(self.began - HOUR) },
+                5 => BeginKind::Slot { slot, forgotten: Some(self.began + HOUR) },
+                _ => BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous: None },
             },
             owner,
             node: "n".to_owned(),

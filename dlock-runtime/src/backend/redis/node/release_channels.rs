@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_that_comes_and_goes_harms_no_connection() {
+    async fn changing_subscriptions_send_no_empty_pipeline() {
         let (test, _events) = with_channel_per_key(true).await;
         let (channels, connection) = (&test.node.release_channels, test.connection());
         let has_ended = AtomicBool::new(false);

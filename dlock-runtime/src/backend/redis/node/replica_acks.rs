@@ -2,13 +2,14 @@
 //! pipeline followed by one `WAIT`.
 //!
 //! `WAIT` waits for the last write of its own connection, and blocks all later commands there. So
-//! this connection carries only requests that grant ownership, one pipeline at a time. All other
-//! requests are sent over the connection for commands, where no replica delays them.
+//! this connection carries only requests that grant ownership, and `SetTtl`, one pipeline at a time.
+//! All other requests are sent over the connection for commands, where no replica delays them.
 //!
 //! Two connections have no common order. A request on this connection waits until earlier requests
 //! that may change its key are answered: an acquire must not overtake the release of the same task.
 //! In the other direction no request waits. A release can only overtake a renewal, which then finds
-//! nothing. A withdraw may overtake the enqueue before it; the reply to that enqueue belongs to no
+//! nothing. `SetTtl` would find the hold, and the renewal after it would extend the time to live
+//! that it has set: so both use this connection. A withdraw may overtake the enqueue before it; the reply to that enqueue belongs to no
 //! waiter, and leads to another withdraw. Redirected requests of a cluster all use this connection,
 //! to keep their order; only those that grant ownership need the replicas.
 
@@ -192,7 +193,7 @@ impl Queue {
     fn intercept(&mut self, requests: Vec<Request>) -> Vec<Request> {
         let mut others = Vec::new();
         for request in requests {
-            if !request.needs_acks() {
+            if !request.needs_acks() && !matches!(request.command, Command::SetTtl { .. }) {
                 if let Some(change) = KeyChange::of(&request) {
                     self.busy.entry(Name::clone(&request.key)).or_default().start(change);
                 }
@@ -335,6 +336,20 @@ mod tests {
 
         assert_eq!(keys(&queue.take()), ["a"]);
         assert!(queue.busy.is_empty());
+    }
+
+    /// The renewal would extend the time to live that `SetTtl` shortens.
+    #[test]
+    fn set_ttl_follows_a_renewal() {
+        let mut queue = Queue::default();
+        let (renew, set_ttl) = (Command::Renew { lease: LONG }, Command::SetTtl { ttl: LONG });
+        let in_flight = queue.intercept(vec![request("a", Command::RELEASE)]);
+
+        let others = queue.intercept(vec![request("a", renew), request("a", set_ttl)]);
+        on_reply(&mut queue, &in_flight[0]);
+
+        let commands = queue.take().iter().map(|request| request.command).collect::<Vec<_>>();
+        assert_eq!((others.len(), commands), (0, vec![renew, set_ttl]));
     }
 
     #[test]

@@ -525,17 +525,18 @@ mod tests {
     #[tokio::test]
     async fn one_late_check_does_not_end_a_connection() {
         let (test, connection) = with_checked_role().await;
-        for (round, key) in ["a", "b"].into_iter().enumerate() {
+        for _ in 0..2 {
             let stall = test.stall("ROLE");
             until_checked(&test).await;
             tokio::time::sleep(SHORT * 5 / 4).await;
-            test.node.take(vec![acquire(key)], RouteHistory::default());
             drop(stall);
-            test.until_replied(round + 1).await;
             until_checked(&test).await; // its reply ends the row of late replies
+            until_checked(&test).await;
         }
+        test.node.take(vec![acquire("a")], RouteHistory::default());
+        test.until_replied(1).await;
 
-        assert_eq!(test.told(), [("a".to_owned(), true), ("b".to_owned(), true)]);
+        assert_eq!(test.told(), [("a".to_owned(), true)]);
         assert!(Arc::ptr_eq(&test.connection(), &connection) && !connection.is_given_up());
     }
 

@@ -60,7 +60,7 @@ impl QuorumOperations {
     /// number.
     pub(super) fn open(&mut self, request: Request, sent: BootInstant, servers: usize) -> usize {
         let (token, command) = (request.token, request.command);
-        if ends_hold(command) {
+        if ends_hold(command) || matches!(command, Command::SetTtl { .. }) {
             self.cancel_repairs(token);
         }
         let number = self.open_on(command, Some(request), sent, servers);
@@ -87,7 +87,8 @@ impl QuorumOperations {
         number
     }
 
-    /// Stops pending renewals of `token` from repairing: a repair must not follow the release.
+    /// Stops pending renewals of `token` from repairing: a repair must not follow the release, or
+    /// exceed the time to live of a retained hold.
     fn cancel_repairs(&mut self, token: Token) {
         for number in self.renewing.get(&token).into_iter().flatten() {
             if let Some(Some(open)) = self.open.get_mut(*number) {
