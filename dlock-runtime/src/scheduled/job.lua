@@ -282,10 +282,7 @@ if slot == int('s') and r.t then
   return answer('skip', 'done')
 end
 
--- A slot that a caller chooses has no window. Instead, `untl` is from when on a new record may
--- follow one that had the slot.
-local is_forgotten = kind == 'slot' and int('k') >= untl
-if slot < int('s') or (slot <= int('sk') and not waits) or is_forgotten then return answer('skip', 'late', int('s')) end
+if slot < int('s') or (slot <= int('sk') and not waits) then return answer('skip', 'late', int('s')) end
 
 local since = math.max(int('s'), int('sk'), int('k'))
 if previous ~= '' and since < tonumber(previous) and not waits then return answer('missed', since) end

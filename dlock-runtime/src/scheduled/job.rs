@@ -6,11 +6,11 @@ use std::time::SystemTime;
 use crate::config::config;
 use crate::error::{Error, Result};
 use crate::manager::LockManager;
-use crate::protocol::job::begin::{BeginKind, FURTHEST_AHEAD};
+use crate::protocol::job::begin::BeginKind;
 use crate::protocol::job::job_record::OwnerReply;
 use crate::scheduled::job_call::{JobCall, JobExecution, TickDecision};
 use crate::scheduled::job_history::{self, JobRun, JobStatus};
-use crate::scheduled::job_store::{JobStore, SHORTEST_TTL};
+use crate::scheduled::job_store::JobStore;
 use crate::scheduled::operation::{JobAnswer, JobRequest};
 use crate::scheduled::run_lease::RunLease;
 use crate::scheduled::run_output::RunOutput;
@@ -100,10 +100,9 @@ impl Job {
     /// Like [`run`](Self::run), for a slot that the caller chooses, such as the fire time of
     /// another scheduler.
     ///
-    /// Slots only increase: an older slot than the last one does not run. If the record of the job
-    /// was created six days after a slot or later, the slot does not run and the call returns
-    /// `None`, since an earlier record may have had the slot. `schedule` gives the options; its
-    /// instants are not used, so no slot counts as missed.
+    /// Slots only increase: an older slot than the last one does not run. The record of the job
+    /// lives for at least 400 days after it. `schedule` gives the options; its instants are not
+    /// used, so no slot counts as missed.
     ///
     /// # Errors
     ///
@@ -163,9 +162,7 @@ impl Job {
                 let slot = tick::to_millis(slot).ok_or_else(|| {
                     config("slot", "the slot is before 1970: pass the time at which the run is due")
                 })?;
-                // A record has the slot from one day before it, or later.
-                let forgotten = slot.saturating_add(SHORTEST_TTL - FURTHEST_AHEAD);
-                call.begin(BeginKind::Slot { slot, forgotten: Some(forgotten) }).await?
+                call.begin(BeginKind::Slot { slot }).await?
             }
         };
         Ok(match begun {

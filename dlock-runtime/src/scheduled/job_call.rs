@@ -17,7 +17,7 @@ use crate::protocol::deadline::BootInstant;
 use crate::protocol::job::begin::{BeginKind, BeginReply, BeginRequest, RunGrant, SkipReason};
 use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
 use crate::protocol::owner_lease::OwnerTerms;
-use crate::scheduled::job_store::{JobStore, SHORTEST_TTL, read_reply, record_name, unusable};
+use crate::scheduled::job_store::{JobStore, LONG_TTL, SHORTEST_TTL, read_reply, record_name, unusable};
 use crate::scheduled::operation::{
     JobAnswer, JobOperation, JobRequest, RecordBefore, decode, lease_reply, unstarted,
 };
@@ -190,14 +190,15 @@ impl JobCall {
     }
 
     /// Returns how long the record lives after a request, at least: three periods from its slot on,
-    /// the lease, and the `min_hold`.
+    /// the lease, and the `min_hold`. A slot that a caller chose may be delivered again much later.
     fn ttl_of(&self, kind: BeginKind) -> u64 {
         let slot = match kind {
             BeginKind::Requested => self.store.manager.server_clock().now(self.store.manager.engine()),
             BeginKind::Tick { .. } | BeginKind::Slot { .. } | BeginKind::Missed { .. } => slot_of(kind),
         };
         let period = self.schedule.checked().map(|calendar| calendar.period_at(slot)).unwrap_or_default();
-        let longest = millis(period).saturating_mul(3).max(SHORTEST_TTL);
+        let shortest = if self.has_instants { SHORTEST_TTL } else { LONG_TTL };
+        let longest = millis(period).saturating_mul(3).max(shortest);
         longest.max(millis(self.lease)).max(self.min_hold())
     }
 

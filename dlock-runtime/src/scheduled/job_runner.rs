@@ -337,7 +337,7 @@ async fn unless_stopped<F: Future>(stop: &watch::Receiver<bool>, future: F) -> O
 
 /// Returns the request to run a slot again, at any time.
 fn again(slot: u64) -> BeginKind {
-    BeginKind::Slot { slot, forgotten: None }
+    BeginKind::Slot { slot }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

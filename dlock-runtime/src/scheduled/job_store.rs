@@ -40,7 +40,7 @@ impl JobStore {
 
     /// Sends a request of an operator.
     pub(super) async fn send(&self, request: JobRequest) -> Result<JobReply> {
-        let ttl = if matches!(request, JobRequest::SetPaused(true)) { PAUSED_TTL } else { SHORTEST_TTL };
+        let ttl = if matches!(request, JobRequest::SetPaused(true)) { LONG_TTL } else { SHORTEST_TTL };
         self.send_with(request, ttl).await
     }
 
@@ -101,6 +101,6 @@ pub(super) fn unusable(key: &LockKey) -> Error {
 /// How long a record lives after its last change, at least: seven days, in milliseconds.
 pub(super) const SHORTEST_TTL: u64 = 7 * 24 * 60 * 60 * 1_000;
 
-/// How long a record lives after a pause, at least, whatever the period of its job: 400 days, in
-/// milliseconds.
-const PAUSED_TTL: u64 = 400 * 24 * 60 * 60 * 1_000;
+/// How long a record lives after a pause and after a slot that a caller chose, at least: 400 days,
+/// in milliseconds. Neither has a period that would bound how long it must be known.
+pub(super) const LONG_TTL: u64 = 400 * 24 * 60 * 60 * 1_000;

@@ -183,9 +183,7 @@ fn extends(request: &JobRequest, answer: &JobAnswer) -> bool {
 fn begin_arguments(begin: &BeginRequest) -> [Cow<'_, [u8]>; 13] {
     let (kind, slot, (from, until), previous) = match begin.kind {
         BeginKind::Tick { slot, window, previous } => ("tick", slot, window, previous),
-        BeginKind::Slot { slot, forgotten } => {
-            ("slot", slot, (0, forgotten.unwrap_or(i64::MAX.unsigned_abs())), None)
-        }
+        BeginKind::Slot { slot } => ("slot", slot, (0, 0), None),
         BeginKind::Missed { slot } => ("missed", slot, (0, 0), None),
         BeginKind::Requested => ("requested", 0, (0, 0), None),
     };

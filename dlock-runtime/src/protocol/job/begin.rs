@@ -57,12 +57,7 @@ pub(crate) enum BeginKind {
         previous: Option<u64>,
     },
     /// A slot of any time: a caller chose it, or it runs again.
-    Slot {
-        slot: u64,
-        /// If the record was created at this time or later, an earlier record may have had the
-        /// slot, and have ended. `None`: the record has had the slot.
-        forgotten: Option<u64>,
-    },
+    Slot { slot: u64 },
     /// A slot that was missed.
     Missed { slot: u64 },
     /// The run that an operator requested.
@@ -151,8 +146,7 @@ impl JobRecord {
         if slot == self.slot && self.state != SlotState::None {
             return self.begin_again(now, request);
         }
-        let is_forgotten = matches!(request.kind, BeginKind::Slot { forgotten: Some(at), .. } if known >= at);
-        if slot < self.slot || (slot <= self.skipped && self.waiting != Some(slot)) || is_forgotten {
+        if slot < self.slot || (slot <= self.skipped && self.waiting != Some(slot)) {
             return BeginReply::Skip(SkipReason::Late { slot: self.slot });
         }
         if let BeginKind::Tick { previous: Some(previous), .. } = request.kind

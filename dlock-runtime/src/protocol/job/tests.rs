@@ -327,22 +327,6 @@ fn a_slot_too_far_ahead_is_refused() {
     started(record.begin(1_000, &late_tick(2, 1_000 + FURTHEST_AHEAD)));
 }
 
-/// A record without the slot may have replaced one that had it.
-#[test]
-fn a_slot_from_long_before_the_record_is_late() {
-    let chosen = |number, slot| request(number, BeginKind::Slot { slot, forgotten: Some(slot + 6 * TICK) });
-    let late = BeginReply::Skip(SkipReason::Late { slot: 0 });
-    let mut record = JobRecord::default();
-    assert_eq!(record.begin(70_000, &chosen(1, 10_000)), late);
-    assert_eq!(started(record.begin(70_001, &chosen(2, 20_000))).slot, 20_000);
-    ended(&mut record, 70_002, 2, RunResult::Succeeded);
-    assert_eq!(started(record.begin(999_999, &chosen(3, 30_000))).slot, 30_000, "the record is older");
-
-    let mut record = JobRecord::default();
-    record.register(70_000, "every 10000 ms");
-    assert_eq!(record.begin(70_001, &chosen(1, 10_000)), late);
-}
-
 #[test]
 fn reset_ends_a_slot_that_is_ahead() {
     let mut record = JobRecord::default();

@@ -112,9 +112,7 @@ impl JobRequests {
                     let previous = Some(self.slot_of(choices));
                     BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous }
                 }
-                // The record was created after, or before.
-                4 => BeginKind::Slot { slot, forgotten: Some(self.began - HOUR) },
-                5 => BeginKind::Slot { slot, forgotten: Some(self.began + HOUR) },
+                4 => BeginKind::Slot { slot },
                 _ => BeginKind::Tick { slot, window: (0, i64::MAX.unsigned_abs()), previous: None },
             },
             owner,
