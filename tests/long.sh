@@ -10,8 +10,7 @@
 # - the programs of other libraries that the benchmarks run,
 # - the compile time of the attribute, and all benchmarks in short,
 # - nearly all suites as the user with the fewest permissions,
-# - the suites over every available build of the server, and the faults over one more build,
-# - the published packages with the lowest versions of their direct dependencies.
+# - the suites over every available build of the server, and the faults over one more build.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -39,5 +38,4 @@ suites=(contract guarantees cancel lock_loss tasks acks tracking bad_input quoru
 DLOCK_TEST_ACL=1 bash tests/run.sh -p dlock-tests "${suites[@]/#/--test=}" || failed=1
 bash tests/servers.sh --test || failed=1
 bash tests/servers.sh --test=faults valkey-9.1 || failed=1
-bash tests/minimal_versions.sh || failed=1
 exit "$failed"
