@@ -342,7 +342,8 @@ mod tests {
     #[test]
     fn set_ttl_follows_a_renewal() {
         let mut queue = Queue::default();
-        let (renew, set_ttl) = (Command::Renew { lease: LONG }, Command::SetTtl { ttl: LONG });
+        let lease = Duration::from_secs(30);
+        let (renew, set_ttl) = (Command::Renew { lease }, Command::SetTtl { ttl: lease });
         let in_flight = queue.intercept(vec![request("a", Command::RELEASE)]);
 
         let others = queue.intercept(vec![request("a", renew), request("a", set_ttl)]);
