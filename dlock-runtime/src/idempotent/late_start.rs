@@ -19,8 +19,8 @@ use crate::token::Token;
 pub(super) struct LateStart {
     engine: Weak<Engine>,
     record: Name,
-    /// Forgets the attempt, which has not run its body since then. It changes nothing if the start
-    /// has not taken effect.
+    /// Forgets an attempt whose body has not run. It changes nothing if the start has not taken
+    /// effect.
     undo: Arc<dyn StoreOperation>,
     /// How long to try.
     limit: Duration,

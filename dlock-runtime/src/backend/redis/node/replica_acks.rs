@@ -2,16 +2,18 @@
 //! pipeline followed by one `WAIT`.
 //!
 //! `WAIT` waits for the last write of its own connection, and blocks all later commands there. So
-//! this connection carries only requests that grant ownership, and `SetTtl`, one pipeline at a time.
-//! All other requests are sent over the connection for commands, where no replica delays them.
+//! this connection carries only requests that grant ownership, and `SetTtl`, one pipeline at a
+//! time. All other requests are sent over the connection for commands, where no replica delays
+//! them.
 //!
 //! Two connections have no common order. A request on this connection waits until earlier requests
 //! that may change its key are answered: an acquire must not overtake the release of the same task.
 //! In the other direction no request waits. A release can only overtake a renewal, which then finds
 //! nothing. `SetTtl` would find the hold, and the renewal after it would extend the time to live
-//! that it has set: so both use this connection. A withdraw may overtake the enqueue before it; the reply to that enqueue belongs to no
-//! waiter, and leads to another withdraw. Redirected requests of a cluster all use this connection,
-//! to keep their order; only those that grant ownership need the replicas.
+//! that it has set: so both use this connection. A withdraw may overtake the enqueue before it; the
+//! reply to that enqueue belongs to no waiter, and leads to another withdraw. Redirected requests
+//! of a cluster all use this connection, to keep their order; only those that grant ownership need
+//! the replicas.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
