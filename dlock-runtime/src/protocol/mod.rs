@@ -48,7 +48,10 @@ pub(crate) mod handoff_budget;
 pub(crate) mod hold;
 pub(crate) mod hold_terms;
 mod holds;
-#[cfg_attr(not(feature = "idempotent"), allow(dead_code, unused_imports, reason = "used by the feature"))]
+#[cfg_attr(
+    not(feature = "idempotent"),
+    allow(dead_code, unreachable_pub, unused_imports, reason = "used by the feature")
+)]
 pub(crate) mod idempotency;
 pub(crate) mod invalidation;
 #[cfg(any(test, feature = "scheduled"))]
