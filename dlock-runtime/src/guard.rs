@@ -238,7 +238,7 @@ impl LockGuard {
 async fn ask(held: &HoldGuard, command: Command) -> Result<Reply> {
     let ask = move || async move {
         let answer = held.engine.request_for_holder(held.root(), command);
-        let answer = answer.ok_or_else(|| held.lost_error((LossCause::Released, Duration::ZERO), false))?;
+        let answer = answer.map_err(|loss| held.lost_error(loss, false))?;
         match held.engine.reply(answer).await {
             Ok(reply) => Ok(reply),
             ended => usable(held.key(), ended),

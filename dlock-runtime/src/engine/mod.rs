@@ -460,20 +460,23 @@ impl Engine {
         .await
     }
 
-    /// Sends a command under the hold of `acquisition`. Returns `None` if the hold has ended.
+    /// Sends a command under the hold of `acquisition`. If the hold has ended, returns how.
     pub(crate) fn request_for_holder(
         &self,
         acquisition: &SharedAcquisition,
         command: Command,
-    ) -> Option<oneshot::Receiver<Reply>> {
+    ) -> Result<oneshot::Receiver<Reply>, Loss> {
         let (acquisition, key) =
             (AcquisitionRef(SharedAcquisition::clone(acquisition)), acquisition.key.name());
         // If the key becomes tracked meanwhile, an invalidation follows, and the hold is verified
         // again.
-        let (token, is_tracked) = self.with_key(key, |key_state, _| {
-            Some((key_state.token_of(&acquisition)?, key_state.is_tracked()))
-        })?;
-        Some(self.send_request(Request { is_tracked, ..Request::new(Name::clone(key), token, command) }))
+        let held = self
+            .with_key(key, |key_state, _| Some((key_state.token_of(&acquisition)?, key_state.is_tracked())));
+        let Some((token, is_tracked)) = held else {
+            self.check_hold(&acquisition, self.now())?;
+            return Err((LossCause::Released, Duration::ZERO));
+        };
+        Ok(self.send_request(Request { is_tracked, ..Request::new(Name::clone(key), token, command) }))
     }
 
     /// Returns `true` if this process keeps the lock of `name` for a `min_hold`, and does not hold

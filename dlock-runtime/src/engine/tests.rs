@@ -773,6 +773,25 @@ fn the_reply_to_a_release_whose_future_was_dropped_is_an_event() {
 }
 
 #[test]
+fn a_hold_lost_while_a_request_is_sent_again_is_lost_by_its_cause() {
+    let (fixture, locks, clock) = with_set_clock();
+    let guard = acquired(&fixture, &locks.lock("order:7").lease(LEASE));
+    let mut extended = pin!(guard.extend(LEASE));
+    assert!(extended.as_mut().now_or_never().is_none());
+    let [request] = <[Request; 1]>::try_from(fixture.sent()).expect("one is sent");
+    clock.set(at(1).nanos());
+    let [verification] = <[Request; 1]>::try_from(fixture.tick(at(1))).expect("it verifies the hold");
+    answer_at(at(1), &fixture, verification, Reply::NotOwner);
+
+    let broken = Reply::Unknown(failure(FailureKind::Passing).with_connection_lost());
+    answer_at(at(1), &fixture, request, broken);
+
+    let error = extended.now_or_never().expect("it waits for no reply").expect_err("the hold is lost");
+    let Error::Lost { cause, held, .. } = error else { panic!("{error:?}") };
+    assert_eq!((cause, held), (LossCause::NotOwner, Duration::from_secs(1)));
+}
+
+#[test]
 fn a_key_that_expired_before_the_reply_to_a_release_is_no_loss() {
     let expired = "the lease expired before the server replied";
     let expired = format!(r#"WARN dlock.release_failed lock.key=order:7 lock.reason="{expired}""#);
