@@ -122,6 +122,7 @@ impl Drop for MigrationBarrier {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
     use crate::backend::redis::node::pipeline::RouteHistory;
@@ -191,28 +192,37 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn requests_keep_their_order_while_their_slot_moves() {
-        const EACH: usize = 1_000;
+        // A wrong order shows in about one move of seven.
+        const MOVES: usize = 50;
         let mut primaries = Primaries::start(2).await;
         let (cluster, slot) = (Arc::clone(&primaries.cluster), Slot::of("{7}"));
         assign(&cluster, slot, &primaries.addresses[0], OwnershipSource::Map);
+        let is_moving = || !lock(&cluster.state).migrating.is_empty();
 
+        let (sent, has_moved) = (AtomicUsize::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for thread in ["a", "b", "c"] {
-                let cluster = &cluster;
+                let (cluster, sent, has_moved) = (&cluster, &sent, &has_moved);
                 scope.spawn(move || {
-                    for number in 0..EACH {
+                    for number in (0..).take_while(|_| !has_moved.load(Ordering::Relaxed)) {
                         cluster.take(vec![acquire(&format!("{{7}}{thread}{number}"))]);
+                        sent.fetch_add(1, Ordering::Relaxed);
+                        std::thread::yield_now();
                     }
                 });
             }
-            for moves in 1..=200 {
-                assign(&cluster, slot, &primaries.addresses[moves % 2], OwnershipSource::Redirect);
-                std::thread::yield_now();
+            for number in 1..=MOVES {
+                let before = sent.load(Ordering::Relaxed);
+                assign(&cluster, slot, &primaries.addresses[number % 2], OwnershipSource::Redirect);
+                while is_moving() || sent.load(Ordering::Relaxed) == before {
+                    std::thread::yield_now();
+                }
             }
+            has_moved.store(true, Ordering::Relaxed);
         });
 
         let mut next = HashMap::new();
-        for _ in 0..3 * EACH {
+        for _ in 0..sent.into_inner() {
             let asked = primaries.asked().await;
             let (thread, number) = asked.trim_start_matches("{7}").split_at(1);
             let expected = next.entry(thread.to_owned()).or_insert(0);
