@@ -13,6 +13,7 @@ use dlock_runtime::idempotent::{IdempotentRecord, OnCrash, OnUnavailable};
 use dlock_tests::world::World;
 use dlock_tests::{RedisServer, until, within};
 use futures_util::{FutureExt, StreamExt, stream};
+use http::StatusCode;
 use tokio::task::yield_now;
 use tower::ServiceExt;
 
@@ -199,6 +200,32 @@ async fn the_handler_finds_its_record() {
     let second = shop.send(post_body("k", "")).await;
 
     assert_eq!((second.body, shop.counters.runs()), (Bytes::from("attempt 2, charge 1"), 1));
+}
+
+/// The handler has not judged the request: its charge was made, and its result is not known.
+#[tokio::test]
+async fn a_refusal_after_a_refused_step_is_not_stored() {
+    let world = World::in_memory();
+    let handler = async |State(counters): State<Counters>, request: Request| {
+        let record = request.extensions().get::<IdempotentRecord>().expect("the layer puts it there").clone();
+        let too_long = async || Ok::<_, Error>(format!("{}{}", "x".repeat(70_000), counters.run()));
+        let charged = record.step("charge", too_long).await;
+        assert!(record.attempt() > 1, "this panic is part of the test");
+        if charged.is_err() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK }
+    };
+    let settings = |layer: crate::shop::ShopLayer| layer.on_crash(OnCrash::Resume).wait(LIMIT);
+    let shop = Shop::with_handler(world.url(), post(handler), settings).await;
+    let first = tokio::spawn({
+        let shop = shop.clone();
+        async move { shop.send(post_body("k", "")).await }
+    });
+    assert!(first.await.is_err_and(|failed| failed.is_panic()));
+
+    let second = shop.send(post_body("k", "")).await;
+    let third = shop.send(post_body("k", "")).await;
+
+    assert_eq!((second.status, third.status, shop.counters.runs()), (422, 422, 1));
+    assert!(!third.is_replayed());
 }
 
 #[tokio::test]

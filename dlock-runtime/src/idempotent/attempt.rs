@@ -65,7 +65,7 @@ pub(super) struct Attempt {
     has_run: AtomicBool,
     /// Whether the record has given the body an error.
     has_refused: AtomicBool,
-    steps: Mutex<Steps>,
+    steps: Arc<Mutex<Steps>>,
 }
 
 /// The steps of an attempt.
@@ -82,6 +82,11 @@ struct Steps {
 }
 
 impl Steps {
+    /// Removes a step that has its reply from those that may not be in the store.
+    fn confirm(&mut self, name: &str) {
+        self.unconfirmed.retain(|unconfirmed| unconfirmed != name);
+    }
+
     /// Returns the number of steps that the record has or may get: a step that runs counts.
     fn count(&self) -> usize {
         self.done.len() + self.begun.iter().filter(|begun| !self.done.contains_key(*begun)).count()
@@ -113,7 +118,7 @@ impl Attempt {
             may_start_late: false,
             has_run: AtomicBool::new(false),
             has_refused: AtomicBool::new(false),
-            steps: Mutex::new(Steps { done, bytes, ..Steps::default() }),
+            steps: Arc::new(Mutex::new(Steps { done, bytes, ..Steps::default() })),
         }
     }
 
@@ -132,7 +137,7 @@ impl Attempt {
             may_start_late: false,
             has_run: AtomicBool::new(false),
             has_refused: AtomicBool::new(false),
-            steps: Mutex::default(),
+            steps: Arc::default(),
         }
     }
 
@@ -249,20 +254,17 @@ impl Attempt {
         }
         let event = self.step_event(name.to_owned(), result);
         match self.send(event.clone()).await {
-            Ok(IdempotencyReply::Done) => {
-                lock(&self.steps).unconfirmed.retain(|unconfirmed| unconfirmed != name);
-                Ok(())
+            Ok(reply) => {
+                lock(&self.steps).confirm(name);
+                report_unstored(self.key(), &event, Ok(&reply));
+                match reply {
+                    IdempotencyReply::Done => Ok(()),
+                    _ => Err(self.lease.lose(LossCause::NotOwner)),
+                }
             }
-            Ok(_) => Err(self.lease.lose(LossCause::NotOwner)),
             Err(_) => {
-                let (key, name) = (self.key().clone(), name.to_owned());
-                self.send_in_order(vec![event], move |reply| {
-                    // Another owner is found by the next renewal.
-                    if let Err(failure) = reply {
-                        let reason = format!("not confirmed: {}", failure.reason);
-                        telemetry::idempotent_result_lost(&key, Some(&name), &reason);
-                    }
-                });
+                let (steps, name) = (Arc::clone(&self.steps), name.to_owned());
+                self.send_in_order(vec![event], move || lock(&steps).confirm(&name));
                 Ok(())
             }
         }
@@ -280,16 +282,16 @@ impl Attempt {
         names.map(|name| self.step_event(name.clone(), steps.done.get(name).cloned().flatten())).collect()
     }
 
-    /// Sends events in the background, each after the reply to the one before. `on_end` gets the
-    /// last reply: that to the last event, or the first that is not `Done`. It gets the failure if
-    /// there is none within the time to live of the record.
+    /// Sends events in the background, each after the reply to the one before. The first event that
+    /// is refused, or has no reply within the time to live of the record, ends the order, and is
+    /// reported. `on_end` is called at the end in any case.
     pub(super) fn send_in_order(
         &self,
         events: Vec<IdempotencyEvent>,
-        on_end: impl FnOnce(Result<IdempotencyReply, Failure>) + Send + 'static,
+        on_end: impl FnOnce() + Send + 'static,
     ) {
-        let record = Name::clone(&self.lease.record);
-        send_in_order(self.engine(), record, events.into(), self.terms.ttl, Box::new(on_end));
+        let of = (self.key().clone(), Name::clone(&self.lease.record));
+        send_in_order(self.engine(), of, events.into(), self.terms.ttl, Box::new(on_end));
     }
 
     /// Returns the start that may take effect after `end`, which forgets the attempt, and is to be
@@ -309,22 +311,43 @@ impl Attempt {
 /// Sends `events` as [`Attempt::send_in_order`] does.
 fn send_in_order(
     engine: &Arc<Engine>,
-    record: Name,
+    (key, record): (LockKey, Name),
     mut events: VecDeque<IdempotencyEvent>,
     limit: Duration,
-    on_end: Box<dyn FnOnce(Result<IdempotencyReply, Failure>) + Send>,
+    on_end: Box<dyn FnOnce() + Send>,
 ) {
-    let Some(event) = events.pop_front() else { return };
-    let (weak, key) = (Arc::downgrade(engine), Name::clone(&record));
-    engine.call_in_background(key, Arc::new(RecordOperation(event)), limit, move |reply| {
+    let Some(event) = events.pop_front() else { return on_end() };
+    let (weak, name) = (Arc::downgrade(engine), Name::clone(&record));
+    engine.call_in_background(name, Arc::new(RecordOperation(event.clone())), limit, move |reply| {
         let reply = reply.and_then(|reply| decode(&reply).map_err(|_| unexpected_reply()));
+        report_unstored(&key, &event, reply.as_ref().map_err(|failure| &*failure.reason));
         match weak.upgrade() {
-            Some(engine) if !events.is_empty() && matches!(reply, Ok(IdempotencyReply::Done)) => {
-                send_in_order(&engine, record, events, limit, on_end);
+            Some(engine) if matches!(reply, Ok(IdempotencyReply::Done)) => {
+                send_in_order(&engine, (key, record), events, limit, on_end);
             }
-            _ => on_end(reply),
+            _ => on_end(),
         }
     });
+}
+
+/// Reports a result that was not stored. Without a reply, `reply` is the reason.
+pub(super) fn report_unstored(
+    key: &LockKey,
+    event: &IdempotencyEvent,
+    reply: Result<&IdempotencyReply, &str>,
+) {
+    let step = match event {
+        IdempotencyEvent::StoreStep { name, .. } => Some(&**name),
+        _ => None,
+    };
+    let reason = match (event, reply) {
+        // An attempt that the store does not have is forgotten already.
+        (_, Ok(IdempotencyReply::Done)) | (IdempotencyEvent::Forget { .. }, Ok(_)) => return,
+        (_, Ok(IdempotencyReply::NotOwner)) => "another attempt or an operator owns the record",
+        (_, Ok(_)) => "the record has expired",
+        (_, Err(reason)) => &format!("not confirmed: {reason}"),
+    };
+    telemetry::idempotent_result_lost(key, step, reason);
 }
 
 /// Returns the failure of a reply that no script gives.

@@ -10,13 +10,14 @@ use crate::config::config;
 use crate::engine::store_calls::{ActiveCall, CallFailure};
 use crate::error::{Error, Result};
 use crate::global::in_current_scope;
-use crate::idempotent::attempt::Attempt;
+use crate::idempotent::attempt::{Attempt, report_unstored};
 use crate::idempotent::duplicates::Turn;
 use crate::idempotent::idempotent_record::IdempotentRecord;
 use crate::idempotent::outcome::Completion;
 use crate::key::LockKey;
 use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply};
 use crate::protocol::idempotency::{CallIdentity, StoredResult};
+use crate::scope::Scope;
 use crate::telemetry;
 #[cfg(feature = "testing")]
 use crate::testing::crash_point::CrashPoint;
@@ -107,13 +108,13 @@ impl Execution {
         let Some(event) = self.ending.take() else { return };
         self.is_ended = true;
         match (reply, event) {
-            (Ok(IdempotencyReply::Done), IdempotencyEvent::Complete { result, .. }) => {
+            (Ok((_, IdempotencyReply::Done)), IdempotencyEvent::Complete { result, .. }) => {
                 if let Some(turn) = self.turn.take() {
                     turn.settle(IdempotencyReply::Completed { identity: self.identity.clone(), result });
                 }
             }
-            (Ok(reply), event) => {
-                report_end(self.attempt.key(), &event, Ok(&reply));
+            (Ok((answered, reply)), event) => {
+                report_unstored(self.attempt.key(), &answered, Ok(&reply));
                 if let Some(late_start) = self.attempt.late_start(&event) {
                     late_start.undo_later();
                 }
@@ -123,14 +124,19 @@ impl Execution {
     }
 
     /// Sends the end of the attempt. Steps without a reply are sent before it, if it keeps steps.
-    async fn end(&self, event: IdempotencyEvent) -> Result<IdempotencyReply, CallFailure> {
+    /// Returns the last event that was sent, and its reply.
+    async fn end(
+        &self,
+        event: IdempotencyEvent,
+    ) -> Result<(IdempotencyEvent, IdempotencyReply), CallFailure> {
         for step in self.steps_before(&event) {
-            match self.attempt.send(step).await? {
+            match self.attempt.send(step.clone()).await? {
                 IdempotencyReply::Done => {}
-                refused => return Ok(refused),
+                refused => return Ok((step, refused)),
             }
         }
-        self.attempt.send(event).await
+        let reply = self.attempt.send(event.clone()).await?;
+        Ok((event, reply))
     }
 
     /// Returns the steps that must be in the store before `event`.
@@ -164,13 +170,11 @@ impl Execution {
         let pending = Arc::clone(&self.attempt.manager.idempotency().pending);
         let count = self.attempt.manager.pending_results();
         telemetry::idempotent_end_pending(self.attempt.key(), count, reason);
-        let key = self.attempt.key().clone();
         let late_start = self.attempt.late_start(&event);
         let mut events = self.steps_before(&event);
-        events.push(event.clone());
-        self.attempt.send_in_order(events, move |reply| {
+        events.push(event);
+        self.attempt.send_in_order(events, move || {
             drop(pending);
-            report_end(&key, &event, reply.as_ref().map_err(|failure| &*failure.reason));
             if let Some(late_start) = late_start {
                 late_start.undo_later();
             }
@@ -203,18 +207,6 @@ impl Drop for Execution {
     }
 }
 
-/// Reports an end that was not stored. Without a reply, `reply` is the reason.
-fn report_end(key: &LockKey, event: &IdempotencyEvent, reply: Result<&IdempotencyReply, &str>) {
-    match (event, reply) {
-        (_, Ok(IdempotencyReply::Done)) | (IdempotencyEvent::Forget { .. }, Ok(_)) => {}
-        (_, Ok(IdempotencyReply::NotOwner)) => {
-            telemetry::idempotent_result_lost(key, None, "another attempt or an operator owns the record");
-        }
-        (_, Ok(_)) => telemetry::idempotent_result_lost(key, None, "the record has expired"),
-        (_, Err(reason)) => telemetry::idempotent_result_lost(key, None, &format!("not confirmed: {reason}")),
-    }
-}
-
 /// Reports that a body was dropped, or did not start, because it may not run.
 fn report_loss(key: &LockKey, error: &Error) {
     if let Error::Lost { cause, held, reason, .. } = error {
@@ -235,15 +227,20 @@ pub(super) fn check_runtime() -> Result<()> {
     Err(config("runtime", problem))
 }
 
-/// Runs `execution` on a task of its own, with the manager, the locks, and the span of the current
-/// one.
+/// Runs `execution` on a task of its own, with the manager and the span of the current one.
+///
+/// Inside a lock, runs it on the current task: the lock is released when the caller is dropped, and
+/// a body on another task would continue without it.
 ///
 /// # Errors
 ///
 /// As `execution`; [`Error::Shutdown`] if the runtime ends.
-pub(super) async fn spawn_detached<V: Send + 'static>(
+pub(super) async fn run_detached<V: Send + 'static>(
     execution: impl Future<Output = Result<V>> + Send + 'static,
 ) -> Result<V> {
+    if Scope::current().is_some() {
+        return execution.await;
+    }
     let execution = in_current_scope(execution).in_current_span();
     match tokio::spawn(execution).await {
         Ok(result) => result,

@@ -49,7 +49,7 @@ use tracing::Instrument as _;
 use crate::error::{Error, Result};
 use crate::idempotent::begin::Begun;
 use crate::idempotent::error_policy::to_store;
-use crate::idempotent::execution::spawn_detached;
+use crate::idempotent::execution::run_detached;
 use crate::idempotent::fingerprint::Fingerprints;
 use crate::idempotent::options::IdempotentOptions;
 use crate::key::{IntoLockKey, LockKey};
@@ -298,7 +298,8 @@ impl<P> Idempotent<P> {
         Idempotent { manager, key, options, errors: RememberErrors(remember) }
     }
 
-    /// Runs `body` on a task of its own, or returns the stored result.
+    /// Runs `body` on a task of its own, or returns the stored result. Inside a lock, runs it within
+    /// this future.
     ///
     /// The body gets a [record](IdempotentRecord) for its steps. Its value is stored as JSON. If
     /// the value is larger than 64 KiB, or cannot be serialized, this call still returns it, and
@@ -325,7 +326,9 @@ impl<P> Idempotent<P> {
     /// # Cancel safety
     ///
     /// If the future is dropped before the body starts, the body does not run and the call leaves
-    /// no record. After that, the body runs to its end and its result is stored.
+    /// no record. After that, the body runs to its end and its result is stored. Inside a lock of
+    /// the call chain, the body is dropped with the future, as with
+    /// [`run_attached`](Self::run_attached): it would continue without the lock.
     pub async fn run<T, E, F, Fut>(&self, body: F) -> Result<Outcome<T>, E>
     where
         T: Serialize + DeserializeOwned + Send + 'static,
@@ -448,7 +451,7 @@ impl<P> Idempotent<P> {
         let call = async {
             match begin::begin(&self.manager, self.key.clone()?, &self.options).await? {
                 Begun::Replayed { bytes, is_error } => Ok(BytesOutcome::Replayed { bytes, is_error }),
-                Begun::Started(execution) => spawn_detached(execution.run(body)).await.map(BytesOutcome::Ran),
+                Begun::Started(execution) => run_detached(execution.run(body)).await.map(BytesOutcome::Ran),
             }
         };
         call.instrument(self.span()).await

@@ -268,6 +268,39 @@ async fn a_body_is_dropped_if_its_record_is_gone() {
     }
 }
 
+/// The lock is free once its call has ended: a body that continued would overlap with the next one.
+#[tokio::test(start_paused = true)]
+async fn a_body_inside_a_lock_is_dropped_with_the_call_that_holds_it() {
+    let manager = LockManager::in_new_memory();
+    let call = manager.idempotent("charge:7").lease(30 * SECOND).on_crash(OnCrash::Rerun);
+    let ended = Arc::new(AtomicU32::new(0));
+    let of_body = CountOnDrop(Arc::clone(&ended));
+    let body = |_: IdempotentRecord| async move {
+        let _of_body = of_body;
+        tokio::time::sleep(10 * SECOND).await;
+        Ok::<_, Error>(1)
+    };
+    let held = manager.lock("account:7").run(async |_| call.run(body).await);
+
+    let dropped = tokio::time::timeout(SECOND, held).await;
+
+    assert!(dropped.is_err());
+    assert_eq!(ended.load(Ordering::SeqCst), 1, "the body has ended");
+    drop(manager.lock("account:7").retry(0).acquire().await.expect("it is free"));
+    assert_eq!(state(&call).await, Some(IdempotencyState::InProgress), "it counts as crashed");
+    let again = call.wait(60 * SECOND).run(async |_| Ok::<_, Error>(2)).await;
+    assert_eq!(again.expect("it runs again").into_value(), 2);
+}
+
+/// Counts its drops.
+struct CountOnDrop(Arc<AtomicU32>);
+
+impl Drop for CountOnDrop {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_resend_leaves_the_outcome_unknown() {
     use crate::protocol::command::{Failure, FailureKind, Reply};
@@ -344,6 +377,7 @@ async fn a_duplicate_with_another_payload_does_not_wait() {
 mod outages {
     use super::*;
     use crate::idempotent::OnUnavailable;
+    use crate::telemetry::tests::emitted;
     use crate::testing::TestLocks;
 
     #[tokio::test(start_paused = true)]
@@ -391,6 +425,40 @@ mod outages {
             let again = call.run(async |record| record.step("psp", async || Ok::<_, Error>(2)).await).await;
 
             assert_eq!(again.expect("it runs").into_value(), 1, "{key}: the step is not repeated");
+        }
+    }
+
+    /// Another attempt may repeat it.
+    #[test]
+    fn a_step_that_is_refused_after_an_outage_is_an_event() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.expect("it is a runtime");
+        for ends_late in [true, false] {
+            let events = emitted(|| {
+                runtime.block_on(async {
+                    let locks = TestLocks::new();
+                    let call = locks.manager().idempotent("k").on_crash(OnCrash::Resume);
+                    let failed = call.run_attached(async |record| {
+                        let outage = locks.outage();
+                        record.step("psp", async || Ok::<_, Error>(1)).await?;
+                        outage.end();
+                        evict(&locks.manager(), "k").await;
+                        if ends_late {
+                            tokio::time::sleep(2 * SECOND).await;
+                        }
+                        Err::<u8, _>(Error::NotInstalled {})
+                    });
+                    assert!(failed.await.is_err());
+                    tokio::time::sleep(10 * SECOND).await;
+                });
+            });
+
+            let lost: Vec<_> = events.iter().filter(|line| line.contains("dlock.result_lost")).collect();
+            let expected = r#"lock.step="psp" lock.reason="the record has expired""#;
+            assert!(
+                !lost.is_empty() && lost.iter().all(|line| line.ends_with(expected)),
+                "{ends_late}: {lost:?}"
+            );
         }
     }
 

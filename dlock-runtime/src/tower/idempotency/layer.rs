@@ -67,8 +67,10 @@ use crate::tower::accept;
 /// upgrade, or is `text/event-stream` is sent as it is. Later requests get 500 with the code
 /// `result_not_stored`.
 ///
-/// Put timeouts inside the layer, and compression and CORS outside. For CORS, expose the header
-/// [`IDEMPOTENT_REPLAYED`](super::IDEMPOTENT_REPLAYED).
+/// Put timeouts, layers that catch panics, compression, and CORS outside this layer. A timeout
+/// inside drops the handler at any point, and the next request runs it again. For CORS, expose the
+/// header [`IDEMPOTENT_REPLAYED`](super::IDEMPOTENT_REPLAYED). Put a
+/// [`LockLayer`](crate::tower::LockLayer) inside.
 ///
 /// The handler finds its [`IdempotentRecord`](crate::idempotent::IdempotentRecord) in the
 /// extensions of the request, for steps and child keys.
@@ -83,7 +85,8 @@ use crate::tower::accept;
 ///
 /// The handler runs on a task of its own: if the client disconnects, it runs to its end, and a
 /// retry gets its response. If the client disconnects before the body of the request was read, the
-/// handler does not run. See [`detached`](Self::detached).
+/// handler does not run. Inside a lock, such as that of a `LockLayer` around this layer, the handler
+/// is dropped with the request. See [`detached`](Self::detached).
 ///
 /// # Examples
 ///
@@ -266,7 +269,8 @@ impl<F: Clone> IdempotencyLayer<F> {
         self.with(|settings| settings.replay_headers.extend(names))
     }
 
-    /// Sets whether the handler runs on a task of its own. Default: `true`.
+    /// Sets whether the handler runs on a task of its own. Default: `true`. Inside a lock it never
+    /// does, since it would continue without the lock.
     ///
     /// If `false`, a client that disconnects drops the handler. Then its request stays in progress
     /// until the lease ends, and [`on_crash`](Self::on_crash) applies.

@@ -191,18 +191,20 @@ where
     if is_cut || !settings.is_stored(&parts) {
         return (Completion::Forget, Ok(Response::from_parts(parts, LayerBody::received(body))));
     }
+    // A refusal is not final if a step of the handler was refused: see `Execution`.
+    let is_error = parts.status.as_u16() >= 400;
+    let not_stored = if is_error { Completion::ErrorNotStored } else { Completion::NotStored };
     let too_long = body.size_hint().lower() > settings.max_response as u64;
     if too_long || stored_response::is_endless(&parts) {
-        return (Completion::NotStored, Ok(Response::from_parts(parts, LayerBody::received(body))));
+        return (not_stored, Ok(Response::from_parts(parts, LayerBody::received(body))));
     }
     match read(body, settings.max_response).await {
         ReadBody::Whole(bytes) => {
-            let stored = settings.encoded(&parts, &bytes).map_or(Completion::NotStored, Completion::Store);
+            let store = if is_error { Completion::StoreError } else { Completion::Store };
+            let stored = settings.encoded(&parts, &bytes).map_or(not_stored, store);
             (stored, Ok(Response::from_parts(parts, LayerBody::of_bytes(bytes))))
         }
-        ReadBody::Part(body) => {
-            (Completion::NotStored, Ok(Response::from_parts(parts, LayerBody::wrapped(body))))
-        }
+        ReadBody::Part(body) => (not_stored, Ok(Response::from_parts(parts, LayerBody::wrapped(body)))),
     }
 }
 
