@@ -20,7 +20,7 @@ impl SentinelReport {
         let latest = self.latest();
         // A sentinel that lags behind announces an older switch to a server that a later switch
         // demoted.
-        let is_late = self.demoted.as_ref() == Some(&to) && latest != Some(&from);
+        let is_late = self.has_demoted(&to) && latest != Some(&from);
         if latest == Some(&to) || is_late {
             return false;
         }
@@ -32,6 +32,11 @@ impl SentinelReport {
     pub(super) fn found(&mut self, at: Address) {
         self.demoted.take_if(|demoted| *demoted == at);
         (self.announced, self.found) = (None, Some(at));
+    }
+
+    /// Returns `true` if the last switch demoted the server at an address.
+    pub(super) fn has_demoted(&self, at: &Address) -> bool {
+        self.demoted.as_ref() == Some(at)
     }
 
     /// Returns the latest known address of the primary.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  lookup    every sentinel is queried at once; each reported server is tried; the first with ROLE master wins
+//!  check     after each lookup, all sentinels are queried again: if most of them report another server, that is a switch
 //!  watching  +switch-master on one connection per sentinel: on a switch, the node closes its connection at once
 //! ```
 //!
@@ -50,6 +51,8 @@ pub(crate) struct Sentinels {
     last_target: Mutex<Option<Arc<ConnectTarget>>>,
     /// Notified when the primary changes.
     changed: Notify,
+    /// Notified when a primary was found.
+    found: Notify,
 }
 
 impl Sentinels {
@@ -66,6 +69,7 @@ impl Sentinels {
             report: Mutex::default(),
             last_target: Mutex::default(),
             changed: Notify::new(),
+            found: Notify::new(),
         }
     }
 
@@ -90,6 +94,7 @@ impl Sentinels {
                     Ok((at, target, opened)) => {
                         lock(&self.report).found(at);
                         *lock(&self.last_target) = Some(target);
+                        self.found.notify_one();
                         return Ok(opened);
                     }
                     Err(failure) => not_opened = Some(failure),
@@ -111,10 +116,42 @@ impl Sentinels {
         self.changed.notified().await;
     }
 
-    /// Subscribes to every sentinel, forever.
+    /// Subscribes to every sentinel, and checks each primary that was found, forever.
     pub(crate) async fn watch(&self, jitter: &Jitter) {
-        let watching = self.routes.iter().map(|sentinel| self.listen_to(sentinel, jitter));
-        watching.collect::<FuturesUnordered<_>>().collect::<()>().await;
+        let listening = self.routes.iter().map(|sentinel| self.listen_to(sentinel, jitter));
+        let listening = listening.collect::<FuturesUnordered<_>>().collect::<()>();
+        let checking = async {
+            loop {
+                self.found.notified().await;
+                self.check_found().await;
+            }
+        };
+        tokio::join!(listening, checking);
+    }
+
+    /// Looks for a switch before this process had a subscription.
+    ///
+    /// The primary was found where the first sentinel reported one, which may be an old primary
+    /// that is partitioned from the others. After a switch, most sentinels may still report the
+    /// server that it demoted.
+    async fn check_found(&self) {
+        let Some(named) = self.majority().await else { return };
+        let found = {
+            let report = lock(&self.report);
+            report.latest().filter(|found| **found != named && !report.has_demoted(&named)).cloned()
+        };
+        if let Some(found) = found {
+            self.note(found, named);
+        }
+    }
+
+    /// Returns the address that more than half of the sentinels report that reply.
+    async fn majority(&self) -> Option<Address> {
+        let asked = self.routes.iter().map(|sentinel| self.ask(sentinel));
+        let replies: Vec<_> = asked.collect::<FuturesUnordered<_>>().collect().await;
+        let replies: Vec<_> = replies.into_iter().flatten().collect();
+        let votes = |named: &Address| replies.iter().filter(|reply| *reply == named).count();
+        replies.iter().find(|named| votes(named) * 2 > replies.len()).cloned()
     }
 
     async fn listen_to(&self, sentinel: &ConnectTarget, jitter: &Jitter) {
@@ -145,10 +182,7 @@ impl Sentinels {
         let Ok(named) = self.ask(sentinel).await else { return };
         let latest = lock(&self.report).latest().cloned();
         let Some(latest) = latest.filter(|latest| *latest != named) else { return };
-        let asked = self.routes.iter().map(|sentinel| self.ask(sentinel));
-        let replies: Vec<_> = asked.collect::<FuturesUnordered<_>>().collect().await;
-        let replies: Vec<_> = replies.into_iter().flatten().collect();
-        if replies.iter().filter(|reply| **reply == named).count() * 2 > replies.len() {
+        if self.majority().await.as_ref() == Some(&named) {
             self.note(latest, named);
         }
     }
@@ -356,6 +390,53 @@ mod tests {
             let latest = at(if is_noticed { "b" } else { "a" });
             assert_eq!(lock(&sentinels.report).latest(), Some(&latest), "{primaries:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_found_primary_is_left_if_most_sentinels_report_another() {
+        for (primaries, demoted, is_left) in [
+            (["a", "b", "b"], None, true),
+            (["a", "a", "b"], None, false),
+            (["a", "b", "c"], None, false),
+            (["a", "b", "b"], Some("b"), false), // these two do not know of the switch yet
+        ] {
+            let servers = primaries.map(sentinel);
+            let sentinels = sentinels(&servers.each_ref());
+            if let Some(demoted) = demoted {
+                lock(&sentinels.report).found(at(demoted));
+                lock(&sentinels.report).switched(at(demoted), at("a"));
+            }
+            found(&sentinels, "a").await.expect("it replies as a primary");
+
+            sentinels.check_found().await;
+
+            assert_eq!(sentinels.primary_changed().now_or_never().is_some(), is_left, "{primaries:?}");
+            let latest = at(if is_left { "b" } else { "a" });
+            assert_eq!(lock(&sentinels.report).latest(), Some(&latest), "{primaries:?} {demoted:?}");
+        }
+    }
+
+    /// The first sentinel is partitioned from the others, together with the old primary.
+    #[tokio::test]
+    async fn each_primary_that_is_found_is_checked() {
+        let servers = ["a", "b", "b"].map(sentinel);
+        let (sentinels, jitter) =
+            (sentinels(&servers.each_ref()), Jitter::of(TokenSource::of_process(1).process()));
+        let left = async {
+            // All have been subscribed to, so no later subscription notices the switch.
+            while !servers.iter().all(|server| server.was_asked("SENTINEL")) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            found(&sentinels, "a").await.expect("it replies as a primary");
+            sentinels.primary_changed().await;
+        };
+
+        tokio::select! {
+            () = sentinels.watch(&jitter) => panic!("it watches forever"),
+            left = tokio::time::timeout(LIMIT, left) => left.expect("it is left"),
+        }
+
+        assert_eq!(lock(&sentinels.report).latest(), Some(&at("b")));
     }
 
     #[tokio::test]
