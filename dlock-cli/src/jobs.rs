@@ -53,7 +53,7 @@ fn state(name: &str, status: &JobStatus) -> String {
             format!("runs on {}, for {:.1} s unless it is renewed", node.escape_debug(), left.as_secs_f64())
         }
         None if status.is_paused => "is paused".to_owned(),
-        None => "is not running".to_owned(),
+        None => "is idle".to_owned(),
     };
     let requested = if status.is_requested { ", and a run is requested" } else { "" };
     let JobStatus { runs, failures, skips, missed, .. } = status;

@@ -366,5 +366,5 @@ async fn a_job_is_shown_paused_and_requested() {
     assert!(text.contains("`nightly` is paused, and a run is requested"), "{text}");
     assert_eq!((of_job("resume").0, of_job("reset").0), (0, 0));
     let (_, text) = of_job("get");
-    assert!(text.contains("`nightly` is not running\n") && text.contains("last tick: none"), "{text}");
+    assert!(text.contains("`nightly` is idle\n") && text.contains("last tick: none"), "{text}");
 }

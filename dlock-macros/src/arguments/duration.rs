@@ -122,7 +122,10 @@ fn parse(name: &str, text: &str, example: &str, bounds: Bounds) -> Result<Durati
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits).unwrap_or((text, ""));
     let wrong = |problem: &str| format!("`{text}` {problem}: {}", how(name, example));
-    let too_long = || wrong(&format!("is longer than {}", days_or_years(bounds.1)));
+    let too_long = || {
+        let (bound, longest) = (days_or_years(bounds.1), written(bounds.1));
+        format!("`{text}` is longer than {bound}: the longest is `{name} = \"{longest}\"`; {UNITS_ARE}")
+    };
     if number.is_empty() {
         return Err(wrong("is not a duration"));
     }
@@ -306,7 +309,7 @@ mod tests {
         let told = |text| parse("lease", text, "30s", bounds).expect_err("it is not a duration");
 
         for (text, problem) in [
-            ("366d", "`366d` is longer than 365 days: write `lease = \"30s\"`"),
+            ("366d", "`366d` is longer than 365 days: the longest is `lease = \"8760h\"`"),
             ("0.01s", "`0.01s` is not a valid duration: write `lease = \"30s\"`"),
             ("365d", "`365d` is not a valid duration: write `lease = \"8760h\"`"),
         ] {

@@ -189,12 +189,15 @@ const ITEM: &str = "async fn f(&self, id: u64, req: Req) -> Result<u8, E> { Ok(7
 fn a_wrong_time_or_number_gets_its_message() {
     let cases = [
         ("lease = \"99ms\"", "`lease` is at least 100 ms"),
-        ("lease = \"31536000001ms\"", "`31536000001ms` is longer than 365 days: write `lease = \"30s\"`"),
+        (
+            "lease = \"31536000001ms\"",
+            "`31536000001ms` is longer than 365 days: the longest is `lease = \"8760h\"`",
+        ),
         ("max_hold = \"99ms\"", "`max_hold` is at least 100 ms"),
-        ("max_hold = \"8761h\"", "`8761h` is longer than 365 days: write `max_hold = \"10m\"`"),
+        ("max_hold = \"8761h\"", "`8761h` is longer than 365 days: the longest is `max_hold = \"8760h\"`"),
         (
             "min_hold = \"31536000001ms\"",
-            "`31536000001ms` is longer than 365 days: write `min_hold = \"50s\"`",
+            "`31536000001ms` is longer than 365 days: the longest is `min_hold = \"8760h\"`",
         ),
         ("wait = \"3153600000001ms\"", "`3153600000001ms` is longer than 100 years"),
         ("wait = \"99999999999999999999s\"", "`99999999999999999999s` is longer than 100 years"),

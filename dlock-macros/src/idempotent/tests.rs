@@ -193,7 +193,10 @@ fn a_wrong_value_gets_the_message_of_its_parameter() {
     let one_wait = "`wait` takes the longest time to wait for the stored result";
     for (parameters, start) in [
         ("ttl = \"59999ms\"", "`ttl` is at least 1 min"),
-        ("ttl = \"31536000001ms\"", "`31536000001ms` is longer than 365 days: write `ttl = \"24h\"`"),
+        (
+            "ttl = \"31536000001ms\"",
+            "`31536000001ms` is longer than 365 days: the longest is `ttl = \"8760h\"`",
+        ),
         ("lease = \"99ms\"", "`lease` is at least 100 ms"),
         ("lease = \"8761h\"", "`8761h` is longer than 365 days"),
         (

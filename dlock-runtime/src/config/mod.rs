@@ -132,7 +132,7 @@ pub(crate) const fn namespace_problem(text: &str) -> Option<&'static str> {
     while let [byte, behind @ ..] = rest {
         if matches!(byte, 0..=b' ' | b'{' | b'}' | b'<' | b'>' | 127) {
             return Some(
-                "white space, control characters, braces, and angle brackets are not allowed in a namespace: write `shop`",
+                "white space, control characters, braces, and angle brackets are not allowed in a namespace: write a name like `my-shop`",
             );
         }
         if matches!((byte, behind), (b':', [])) {

@@ -9,7 +9,7 @@ use crate::error::Result;
 /// Parses the parts that all URLs have in common.
 pub(super) fn url(text: &str) -> Result<Url> {
     let url = Url::parse(text).map_err(|error| {
-        config("url", format!("{error}; write `redis://host:port`, and percent-encode user and password"))
+        config("url", format!("{error}; write `redis://host:port` with a port up to 65535, and percent-encode user and password"))
     })?;
     if url.fragment().is_some() {
         return Err(config("fragment", "these URLs have none: write a `#` as `%23`"));

@@ -298,8 +298,8 @@ impl<P> Idempotent<P> {
         Idempotent { manager, key, options, errors: RememberErrors(remember) }
     }
 
-    /// Runs `body` on a task of its own, or returns the stored result. Inside a lock, runs it within
-    /// this future.
+    /// Runs `body` on a task of its own, or returns the stored result. Inside a lock, runs it
+    /// within this future.
     ///
     /// The body gets a [record](IdempotentRecord) for its steps. Its value is stored as JSON. If
     /// the value is larger than 64 KiB, or cannot be serialized, this call still returns it, and

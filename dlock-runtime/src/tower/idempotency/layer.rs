@@ -85,8 +85,8 @@ use crate::tower::accept;
 ///
 /// The handler runs on a task of its own: if the client disconnects, it runs to its end, and a
 /// retry gets its response. If the client disconnects before the body of the request was read, the
-/// handler does not run. Inside a lock, such as that of a `LockLayer` around this layer, the handler
-/// is dropped with the request. See [`detached`](Self::detached).
+/// handler does not run. Inside a lock, such as that of a `LockLayer` around this layer, the
+/// handler is dropped with the request. See [`detached`](Self::detached).
 ///
 /// # Examples
 ///

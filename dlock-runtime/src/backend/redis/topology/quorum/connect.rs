@@ -40,7 +40,7 @@ pub(super) async fn connect_majority(
                 away += 1;
                 if servers - away < majority(servers) {
                     let text = format!(
-                        "a quorum needs {} of {servers} servers, and {away} cannot be reached: {}",
+                        "a quorum needs {} of {servers} servers, and {away} cannot be reached, the last one because: {}",
                         majority(servers),
                         failure.reason
                     );
@@ -114,8 +114,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_majority_that_is_away_is_reported_at_once() {
         for (servers, text) in [
-            (3, "a quorum needs 2 of 3 servers, and 2 cannot be reached: it is away"),
-            (5, "a quorum needs 3 of 5 servers, and 3 cannot be reached: it is away"),
+            (3, "a quorum needs 2 of 3 servers, and 2 cannot be reached, the last one because: it is away"),
+            (5, "a quorum needs 3 of 5 servers, and 3 cannot be reached, the last one because: it is away"),
         ] {
             let (mut attempts, connected) = connecting(servers);
             for _ in 0..majority(servers) {
