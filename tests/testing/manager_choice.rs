@@ -38,6 +38,19 @@ async fn locks_of_a_task_precede_installed_ones() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn dropping_an_installation_keeps_a_later_one_of_its_store() {
+    let locks = TestLocks::new();
+    let chosen = || dlock_runtime::manager().expect("one is installed").lock("order:7");
+
+    let of_shop = locks.namespace("shop").install();
+    let _of_all = locks.install();
+    drop(of_shop);
+    let _guard = chosen().acquire().await.expect("it is free");
+
+    assert!(locks.is_held("order:7") && !locks.namespace("shop").is_held("order:7"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn manager_is_that_of_the_task_then_of_the_runtime() {
     let [runtime, task] = [(); 2].map(|()| TestLocks::new());
     let chosen = || dlock_runtime::manager().map(|locks| locks.id());

@@ -11,7 +11,9 @@ use crate::manager::LockManager;
 use crate::sync::lock;
 
 /// The managers of runtimes, the latest last.
-static INSTALLED: Mutex<Vec<(runtime::Id, LockManager)>> = Mutex::new(Vec::new());
+///
+/// The `Arc` identifies the installation: two may have the same manager.
+static INSTALLED: Mutex<Vec<(runtime::Id, Arc<LockManager>)>> = Mutex::new(Vec::new());
 
 /// The installation of a test kit's locks for a runtime.
 ///
@@ -20,28 +22,22 @@ static INSTALLED: Mutex<Vec<(runtime::Id, LockManager)>> = Mutex::new(Vec::new()
 #[derive(Debug)]
 #[must_use = "bind it, as in `let _installed = ..`: dropping it uninstalls the locks, and `let _ = ..` drops it immediately"]
 pub struct Installed {
-    runtime: runtime::Id,
-    manager: LockManager,
+    manager: Arc<LockManager>,
 }
 
 impl Installed {
     #[track_caller]
     pub(super) fn here(manager: LockManager) -> Self {
         let runtime = Handle::current().id();
-        lock(&INSTALLED).push((runtime, manager.clone()));
-        Self { runtime, manager }
+        let manager = Arc::new(manager);
+        lock(&INSTALLED).push((runtime, Arc::clone(&manager)));
+        Self { manager }
     }
 }
 
 impl Drop for Installed {
     fn drop(&mut self) {
-        let mut installed = lock(&INSTALLED);
-        let ours = |(runtime, manager): &(runtime::Id, LockManager)| {
-            *runtime == self.runtime && Arc::ptr_eq(manager.engine(), self.manager.engine())
-        };
-        if let Some(at) = installed.iter().rposition(ours) {
-            installed.remove(at);
-        }
+        lock(&INSTALLED).retain(|(_, manager)| !Arc::ptr_eq(manager, &self.manager));
     }
 }
 
@@ -49,5 +45,9 @@ impl Drop for Installed {
 pub(crate) fn of_runtime() -> Option<LockManager> {
     let here = Handle::try_current().ok()?.id();
     let installed = lock(&INSTALLED);
-    installed.iter().rev().find(|(runtime, _)| *runtime == here).map(|(_, manager)| manager.clone())
+    installed
+        .iter()
+        .rev()
+        .find(|(runtime, _)| *runtime == here)
+        .map(|(_, manager)| LockManager::clone(manager))
 }
