@@ -6,6 +6,7 @@
 //! | `axum`, `actix` | handlers in typical style of that framework, and its specifics |
 //! | `tonic` | the same for a service over gRPC |
 //! | `lock_layer` | `LockLayer` around services of axum, hyper, and tonic |
+//! | `lock_layer_end` | how a hold of `LockLayer` ends |
 //! | `shutdown` | the two orders of shutting down a service |
 //! | `visit` | handler bodies under the control of a test |
 
@@ -13,6 +14,7 @@ mod actix;
 mod axum;
 mod http;
 mod lock_layer;
+mod lock_layer_end;
 mod shutdown;
 mod tonic;
 mod visit;

@@ -11,6 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::layer_body::BoxError;
+use super::response_problem::has_grpc_error;
 use crate::error::LossCause;
 use crate::guard::LockGuard;
 use crate::scope::ScopeSlot;
@@ -31,6 +32,8 @@ pin_project! {
 /// The lock of a body.
 struct BodyHold {
     guard: Arc<LockGuard>,
+    /// Whether the handler or the body has reported an error.
+    failed: bool,
     /// Whether a loss ends the stream.
     stops: bool,
     scope: ScopeSlot,
@@ -40,13 +43,33 @@ struct BodyHold {
 impl<B> HeldBody<B> {
     /// Sends `body` under the lock of `guard`.
     ///
-    /// If `stops` is `false`, a loss does not end the stream.
-    pub(super) fn new(body: B, guard: LockGuard, stops: bool) -> Self {
+    /// If the response has `failed`, its end is no success. If `stops` is `false`, a loss does not
+    /// end the stream.
+    pub(super) fn new(body: B, guard: LockGuard, failed: bool, stops: bool) -> Self {
         let guard = Arc::new(guard);
         let watched = Arc::clone(&guard);
         let loss = Box::pin(async move { watched.lost().await });
-        Self { body: Some(body), hold: Some(BodyHold { guard, stops, scope: ScopeSlot::new(), loss }) }
+        Self {
+            body: Some(body),
+            hold: Some(BodyHold { guard, failed, stops, scope: ScopeSlot::new(), loss }),
+        }
     }
+}
+
+impl BodyHold {
+    /// Records how the body has ended, for `min_hold_on = ok`.
+    fn record_end(&self) {
+        if !self.failed
+            && let Some(held) = self.guard.held()
+        {
+            held.record_success();
+        }
+    }
+}
+
+/// Returns `true` for an error of a body, and for trailers with an error of gRPC.
+fn is_failed<E>(frame: &Result<Frame<Bytes>, E>) -> bool {
+    frame.as_ref().map_or(true, |frame| frame.trailers_ref().is_some_and(has_grpc_error))
 }
 
 impl<B> Body for HeldBody<B>
@@ -85,17 +108,15 @@ where
                 }
                 // The check above returns the error.
                 Poll::Pending => {}
-                Poll::Ready(Some(Ok(frame))) => {
-                    if body.is_end_stream() {
+                Poll::Ready(frame) => {
+                    lock.failed |= frame.as_ref().is_some_and(is_failed);
+                    let has_ended = !matches!(frame, Some(Ok(_))) || body.is_end_stream();
+                    if has_ended {
                         this.body.set(None);
+                        lock.record_end();
                         *this.hold = None;
                     }
-                    return Poll::Ready(Some(Ok(frame)));
-                }
-                Poll::Ready(end) => {
-                    this.body.set(None);
-                    *this.hold = None;
-                    return Poll::Ready(end.map(|frame| frame.map_err(Into::into)));
+                    return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
                 }
             }
         }

@@ -17,7 +17,7 @@ use tower_service::Service;
 use super::held_body::HeldBody;
 use super::layer_body::{BoxError, LayerBody, ResponseFuture};
 use super::ready_service::take_ready;
-use super::response_problem::{ResponseProblem, is_grpc};
+use super::response_problem::{ResponseProblem, is_error, is_grpc};
 use crate::body::Body;
 use crate::error::Error;
 use crate::guard::LockGuard;
@@ -37,6 +37,10 @@ use crate::tower::accept;
 /// The lock is released when the handler has returned its response, before the response body is
 /// sent. For a body that does its work while it is sent, set
 /// [`until_body_end`](Self::until_body_end).
+///
+/// A handler fails if it returns an error, a status of 400 or above, or a `grpc-status` other than
+/// 0. Then [`MinHoldOn::Ok`](crate::MinHoldOn::Ok) does not retain the lock, and a loss does not
+/// replace what a completed handler has returned.
 ///
 /// If there is no lock, the handler does not run. The response is a problem document (RFC 9457)
 /// with [`Error::http_status`], and with `Retry-After` if [`Error::retry_after`] is `Some`. For a
@@ -138,7 +142,9 @@ impl<F: Clone> LockLayer<F> {
     /// Sets whether the lock is held until the response body has been sent. Default: `false`.
     ///
     /// If the lock is lost meanwhile, the body is dropped, and the stream ends with
-    /// [`Error::Lost`]. With [`OnLost::Finish`], it is sent to its end.
+    /// [`Error::Lost`]. With [`OnLost::Finish`], it is sent to its end. For
+    /// [`MinHoldOn::Ok`](crate::MinHoldOn::Ok), a body fails if it ends with an error or with an
+    /// error in the trailer `grpc-status`, or is dropped before its end.
     #[must_use]
     pub fn until_body_end(self, until_body_end: bool) -> Self {
         self.with(|settings| settings.until_body_end = until_body_end)
@@ -263,17 +269,25 @@ impl LockedCall {
             };
             let keeps = *until_body_end && ended.is_ok() && body.as_ref().value().is_some_and(streams);
             if !keeps {
+                let succeeds = |value: &Result<Response<ResBody>, S::Error>| {
+                    value.as_ref().is_ok_and(|response| !is_error(response))
+                };
+                if body.as_ref().value().is_some_and(succeeds) {
+                    held.record_success();
+                }
                 let mut leaving = Releasing::new(held, ended, options, &telemetry);
-                poll_fn(|cx| leaving.poll(&telemetry, cx)).await?;
-                return Ok(body.take().map(|response| response.map(LayerBody::received)));
+                return match poll_fn(|cx| leaving.poll(&telemetry, cx)).await {
+                    Err(error) if body.as_ref().value().is_none_or(succeeds) => Err(error),
+                    _ => Ok(body.take().map(|response| response.map(LayerBody::received))),
+                };
             }
             body.take()
         };
         telemetry.guarded();
         guard.detach();
         Ok(response.map(|response| {
-            response
-                .map(|body| LayerBody::wrapped(HeldBody::new(body, guard, options.on_lost == OnLost::Abort)))
+            let (failed, stops) = (is_error(&response), options.on_lost == OnLost::Abort);
+            response.map(|body| LayerBody::wrapped(HeldBody::new(body, guard, failed, stops)))
         }))
     }
 }

@@ -82,6 +82,17 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
+/// Returns `true` for a response with a status of 400 or above, or with an error of gRPC.
+pub(super) fn is_error<B>(response: &Response<B>) -> bool {
+    let status = response.status();
+    status.is_client_error() || status.is_server_error() || has_grpc_error(response.headers())
+}
+
+/// Returns `true` if headers or trailers contain an error of gRPC.
+pub(super) fn has_grpc_error(fields: &HeaderMap) -> bool {
+    fields.get("grpc-status").is_some_and(|code| code != "0")
+}
+
 /// Returns the name of an error for clients.
 fn code(error: &Error) -> &'static str {
     match error {

@@ -1,0 +1,144 @@
+//! How the hold of a `LockLayer` ends: success, a loss in the last poll, and enclosing layers.
+//!
+//! Time is paused, and the locks are in memory.
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use dlock_runtime::tower::{LayerBody, LockLayer};
+use dlock_runtime::{Error, LockManager, MinHoldOn, Options};
+use futures_util::FutureExt;
+use http::request::Parts;
+use http::{HeaderMap, Request, Response};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use tower::{Layer, ServiceExt, service_fn};
+
+const SECOND: Duration = Duration::from_secs(1);
+const KEY: &str = "order:7";
+
+async fn in_memory() -> LockManager {
+    LockManager::connect("memory://").await.expect("the in-memory backend connects")
+}
+
+/// The result of a handler.
+type Answer = Result<Response<Body>, &'static str>;
+
+/// Sends one request to `handler` behind a layer with `options`.
+async fn send<F>(
+    locks: &LockManager,
+    options: Options,
+    until_body_end: bool,
+    handler: impl Fn() -> F + Clone + Send + 'static,
+) -> Result<Response<LayerBody<Body>>, &'static str>
+where
+    F: Future<Output = Answer> + Send + 'static,
+{
+    let layer = LockLayer::new(locks.clone(), |_: &Parts| KEY).options(options);
+    let service = service_fn(move |_: Request<()>| handler());
+    layer.until_body_end(until_body_end).layer(service).oneshot(Request::new(())).await
+}
+
+/// Lets `time` pass within the current poll, as if the process were frozen.
+fn freeze(time: Duration) {
+    let _ = tokio::time::advance(time).now_or_never();
+}
+
+/// Returns a response of gRPC whose status is in its trailers.
+fn with_trailers(code: i32) -> Response<Body> {
+    let trailers = HeaderMap::from_iter([("grpc-status".parse().expect("a name"), code.into())]);
+    let frames = [Frame::data(Bytes::from("done")), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
+    Response::new(Body::new(http_body_util::StreamBody::new(futures_util::stream::iter(frames))))
+}
+
+fn with_status(status: u16) -> Response<Body> {
+    let mut response = Response::new(Body::from("done"));
+    *response.status_mut() = status.try_into().expect("a status");
+    response
+}
+
+/// Returns a response of gRPC that consists of trailers only.
+fn of_grpc(code: i32) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    response.headers_mut().insert("grpc-status", code.into());
+    response
+}
+
+fn with_broken_body() -> Response<Body> {
+    let frames = [Ok(Bytes::from("begin")), Err(std::io::Error::other("this error is part of the test"))];
+    Response::new(Body::from_stream(futures_util::stream::iter(frames)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn min_hold_on_success_depends_on_the_response() {
+    type Case = (&'static str, fn() -> Answer, [bool; 2]);
+    // Whether the lock is kept: if it is released with the head, and at the end of the body.
+    let cases: [Case; 10] = [
+        ("200", || Ok(with_status(200)), [true, true]),
+        ("303", || Ok(with_status(303)), [true, true]),
+        ("400", || Ok(with_status(400)), [false, false]),
+        ("503", || Ok(with_status(503)), [false, false]),
+        ("error", || Err("this error is part of the test"), [false, false]),
+        ("grpc-status 0", || Ok(of_grpc(0)), [true, true]),
+        ("grpc-status 13", || Ok(of_grpc(13)), [false, false]),
+        ("trailer 0", || Ok(with_trailers(0)), [true, true]),
+        ("trailer 13", || Ok(with_trailers(13)), [true, false]),
+        ("broken body", || Ok(with_broken_body()), [true, false]),
+    ];
+    for (name, respond, kept) in cases {
+        for (until_body_end, is_kept) in [false, true].into_iter().zip(kept) {
+            let locks = in_memory().await;
+            let options = Options::new().min_hold(10 * SECOND).min_hold_on(MinHoldOn::Ok);
+
+            if let Ok(response) = send(&locks, options, until_body_end, move || ready(respond())).await {
+                let _ = response.into_body().collect().await;
+            }
+
+            let next = locks.lock(KEY).try_acquire().await.expect("memory replies");
+            assert_eq!(next.is_none(), is_kept, "{name}, until_body_end: {until_body_end}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_body_that_is_dropped_is_no_success() {
+    let locks = in_memory().await;
+    let options = Options::new().min_hold(10 * SECOND).min_hold_on(MinHoldOn::Ok);
+
+    drop(send(&locks, options, true, || ready(Ok(with_status(200)))).await.expect("a response"));
+
+    assert!(locks.lock(KEY).try_acquire().await.expect("memory replies").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_response_is_not_replaced_by_a_loss() {
+    for until_body_end in [false, true] {
+        let locks = in_memory().await;
+        let options = Options::new().lease(SECOND).renew(false);
+        let respond = |response: fn() -> Answer| {
+            let handler = move || async move {
+                freeze(2 * SECOND);
+                response()
+            };
+            send(&locks, options, until_body_end, handler)
+        };
+
+        let unprocessable = respond(|| Ok(with_status(422))).await.expect("a response");
+        let of_grpc = respond(|| Ok(of_grpc(13))).await.expect("a response");
+        let failed = respond(|| Err("this error is part of the test")).await;
+        let redirect = respond(|| {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = http::StatusCode::SEE_OTHER;
+            Ok(response)
+        });
+
+        assert_eq!(unprocessable.status(), 422);
+        assert_eq!(of_grpc.headers()["grpc-status"], "13");
+        assert!(failed.is_err(), "{failed:?}");
+        let lost = redirect.await.expect("a response");
+        assert!(matches!(lost.extensions().get(), Some(Error::Lost { completed: true, .. })), "{lost:?}");
+    }
+}
