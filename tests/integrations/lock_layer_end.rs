@@ -142,3 +142,35 @@ async fn an_error_response_is_not_replaced_by_a_loss() {
         assert!(matches!(lost.extensions().get(), Some(Error::Lost { completed: true, .. })), "{lost:?}");
     }
 }
+
+/// A stream must see the locks that are held while it is polled, and no others.
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_nested_in_an_outer_layer_while_that_holds_its_lock() {
+    for outer_until_body_end in [false, true] {
+        let locks = in_memory().await;
+        let same = locks.clone();
+        let outer = LockLayer::new(locks.clone(), |_: &Parts| "outer").until_body_end(outer_until_body_end);
+        let service = service_fn(move |_: Request<()>| {
+            let locks = same.clone();
+            let stream = futures_util::stream::once(async move {
+                let ran = locks.lock("outer").run(async |_| ()).await;
+                tokio::task::yield_now().await;
+                let acquired = locks.lock("outer").acquire().await.map(drop);
+                Ok::<_, Infallible>(Bytes::from(format!("{ran:?} {acquired:?}")))
+            });
+            ready(Ok::<_, Infallible>(Response::new(Body::from_stream(stream))))
+        });
+        let inner = LockLayer::new(locks.clone(), |_: &Parts| KEY).until_body_end(true);
+        let service = outer.layer(inner.layer(service));
+
+        let response = service.oneshot(Request::new(())).await.expect("a response");
+        let body = response.into_body().collect().await.expect("the stream ends").to_bytes();
+
+        let text = String::from_utf8_lossy(&body);
+        if outer_until_body_end {
+            assert!(text.starts_with("Ok(()) Err(Reentrant"), "{text}");
+        } else {
+            assert_eq!(text, "Ok(()) Ok(())");
+        }
+    }
+}

@@ -36,7 +36,6 @@ struct BodyHold {
     failed: bool,
     /// Whether a loss ends the stream.
     stops: bool,
-    scope: ScopeSlot,
     loss: Pin<Box<dyn Future<Output = LossCause> + Send>>,
 }
 
@@ -49,10 +48,7 @@ impl<B> HeldBody<B> {
         let guard = Arc::new(guard);
         let watched = Arc::clone(&guard);
         let loss = Box::pin(async move { watched.lost().await });
-        Self {
-            body: Some(body),
-            hold: Some(BodyHold { guard, failed, stops, scope: ScopeSlot::new(), loss }),
-        }
+        Self { body: Some(body), hold: Some(BodyHold { guard, failed, stops, loss }) }
     }
 }
 
@@ -98,8 +94,10 @@ where
                 *this.hold = None;
                 return Poll::Ready(Some(Err(error.into())));
             }
+            // Inside the scope of this poll: an outer hold may have ended since the response was
+            // returned, and has not if the body of an outer layer polls this one.
             let polled = match lock.guard.held() {
-                Some(held) => lock.scope.enter(held, || body.as_mut().poll_frame(cx)),
+                Some(held) => ScopeSlot::new().enter(held, || body.as_mut().poll_frame(cx)),
                 None => body.as_mut().poll_frame(cx),
             };
             match polled {
