@@ -4,16 +4,18 @@
 
 use std::convert::Infallible;
 use std::future::ready;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
 use dlock_runtime::tower::{LayerBody, LockLayer};
-use dlock_runtime::{Error, LockManager, MinHoldOn, Options};
+use dlock_runtime::{Error, LockManager, MinHoldOn, OnLost, Options};
 use futures_util::FutureExt;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
-use http_body::Frame;
+use http_body::{Body as HttpBody, Frame};
 use http_body_util::BodyExt;
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -45,6 +47,49 @@ where
 /// Lets `time` pass within the current poll, as if the process were frozen.
 fn freeze(time: Duration) {
     let _ = tokio::time::advance(time).now_or_never();
+}
+
+/// A body of one frame, whose last poll takes `frozen`.
+struct OneFrame {
+    frame: Option<Frame<Bytes>>,
+    frozen: Duration,
+    ends_with: LastPoll,
+}
+
+/// What the last poll of a body returns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum LastPoll {
+    /// The frame, and the body knows that it is the last one.
+    Frame,
+    /// The frame. If the response has a length, the body is not polled again.
+    UnknownFrame,
+    /// The end.
+    End,
+}
+
+impl OneFrame {
+    fn new(frozen: Duration, ends_with: LastPoll) -> Body {
+        Body::new(Self { frame: Some(Frame::data("done".into())), frozen, ends_with })
+    }
+}
+
+impl HttpBody for OneFrame {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.frame.is_none() || self.ends_with != LastPoll::End {
+            freeze(self.frozen);
+        }
+        Poll::Ready(self.frame.take().map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.frame.is_none() && self.ends_with == LastPoll::Frame
+    }
 }
 
 /// Returns a response of gRPC whose status is in its trailers.
@@ -114,6 +159,50 @@ async fn a_response_body_that_is_dropped_is_no_success() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_loss_in_the_last_poll_ends_the_stream_with_an_error() {
+    for ends_with in [LastPoll::Frame, LastPoll::UnknownFrame, LastPoll::End] {
+        for on_lost in [OnLost::Abort, OnLost::Finish] {
+            let locks = in_memory().await;
+            let options = Options::new().lease(SECOND).renew(false).on_lost(on_lost);
+            let handler = move || ready(Ok(Response::new(OneFrame::new(2 * SECOND, ends_with))));
+            let response = send(&locks, options, true, handler).await;
+            let mut body = response.expect("a response").into_body();
+            if ends_with == LastPoll::End {
+                body.frame().await.expect("a frame").expect("the lock is held");
+            }
+
+            let last = body.frame().await;
+
+            if on_lost == OnLost::Finish {
+                assert!(last.is_none_or(|frame| frame.is_ok()), "{ends_with:?}");
+                continue;
+            }
+            let error = last.expect("no complete end").expect_err("the lock was lost");
+            let error = error.downcast::<Error>().expect("an error of the lock");
+            let is_last = ends_with != LastPoll::UnknownFrame;
+            assert!(matches!(*error, Error::Lost { completed, .. } if completed == is_last), "{error:?}");
+            assert!(body.frame().await.is_none() && body.is_end_stream(), "{ends_with:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_outlives_only_max_hold_is_complete() {
+    let locks = in_memory().await;
+    let options = Options::new().lease(SECOND).max_hold(SECOND);
+    let handler = || async {
+        // A renewal while the handler runs, so that the lease ends after `max_hold`.
+        tokio::time::sleep(SECOND / 2).await;
+        Ok(Response::new(OneFrame::new(SECOND * 6 / 10, LastPoll::Frame)))
+    };
+
+    let response = send(&locks, options, true, handler).await.expect("a response");
+
+    let body = response.into_body().collect().await;
+    assert_eq!(body.expect("the lock stayed with its body").to_bytes(), "done");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_error_response_is_not_replaced_by_a_loss() {
     for until_body_end in [false, true] {
         let locks = in_memory().await;
@@ -141,6 +230,18 @@ async fn an_error_response_is_not_replaced_by_a_loss() {
         let lost = redirect.await.expect("a response");
         assert!(matches!(lost.extensions().get(), Some(Error::Lost { completed: true, .. })), "{lost:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_error_response_is_not_replaced_by_a_loss() {
+    let locks = in_memory().await;
+    let options = Options::new().lease(SECOND).renew(false);
+    let handler = || ready(Ok(with_status(422).map(|_| OneFrame::new(2 * SECOND, LastPoll::Frame))));
+
+    let response = send(&locks, options, true, handler).await.expect("a response");
+
+    let body = response.into_body().collect().await;
+    assert_eq!(body.expect("it is sent unchanged").to_bytes(), "done");
 }
 
 /// A stream must see the locks that are held while it is polled, and no others.

@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 
 use super::layer_body::BoxError;
 use super::response_problem::has_grpc_error;
-use crate::error::LossCause;
+use crate::error::{Error, LossCause};
 use crate::guard::LockGuard;
 use crate::scope::ScopeSlot;
 
@@ -20,7 +20,8 @@ pin_project! {
     /// A body that is polled while its lock is held.
     ///
     /// The body is dropped before the lock is released: when it ends, and when the response is
-    /// dropped. If the lock is lost, the body is dropped, and the stream ends with an error.
+    /// dropped. If the lock is lost, the body is dropped, and the stream ends with an error, also if
+    /// the poll that returns the end has outlived the lock.
     pub(super) struct HeldBody<B> {
         // Before `hold`, since fields are dropped in order.
         #[pin]
@@ -53,6 +54,19 @@ impl<B> HeldBody<B> {
 }
 
 impl BodyHold {
+    /// Returns the loss because of which the last poll may have overlapped with another holder.
+    ///
+    /// It does not replace the end of a body that has failed, as for a handler.
+    fn overlap(&self, has_ended: bool) -> Option<Error> {
+        let held = self.guard.held().filter(|_| self.stops && !(self.failed && has_ended))?;
+        let loss = match held.check_valid() {
+            Ok(()) => return None,
+            Err(loss @ (LossCause::MaxHold, _)) => held.overlap(loss, held.engine.now())?,
+            Err(loss) => loss,
+        };
+        Some(held.lost_error(loss, has_ended))
+    }
+
     /// Records how the body has ended, for `min_hold_on = ok`.
     fn record_end(&self) {
         if !self.failed
@@ -111,17 +125,28 @@ where
                     let has_ended = !matches!(frame, Some(Ok(_))) || body.is_end_stream();
                     if has_ended {
                         this.body.set(None);
+                    }
+                    // Also after a frame that is not known to be the last: a server that has sent
+                    // as many bytes as `Content-Length` says does not poll again.
+                    let overlap = lock.overlap(has_ended);
+                    if overlap.is_some() {
+                        this.body.set(None);
+                    } else if has_ended {
                         lock.record_end();
+                    }
+                    if has_ended || overlap.is_some() {
                         *this.hold = None;
                     }
-                    return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+                    let frame = frame.map(|frame| frame.map_err(Into::into));
+                    return Poll::Ready(overlap.map_or(frame, |error| Some(Err(error.into()))));
                 }
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        // Not before a poll has ended the body under its lock.
+        self.body.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
