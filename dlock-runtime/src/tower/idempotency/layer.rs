@@ -49,7 +49,7 @@ use crate::tower::accept;
 /// | another request with the same key | 422 |
 /// | the body is too long; ended early | 413; 400 |
 /// | the handler crashed | until its [`lease`](Self::lease) ends, as while it runs; then 500, see [`on_crash`](Self::on_crash) |
-/// | the handler panicked | 500; see [`on_crash`](Self::on_crash) |
+/// | the handler panicked | none, since the service panics; later requests get 500, see [`on_crash`](Self::on_crash) |
 /// | the response is not stored | 500: the handler does not run again |
 /// | the server is unavailable | 503 with `Retry-After` |
 ///
