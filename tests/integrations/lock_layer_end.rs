@@ -68,7 +68,7 @@ enum LastPoll {
 }
 
 impl OneFrame {
-    fn new(frozen: Duration, ends_with: LastPoll) -> Body {
+    fn boxed(frozen: Duration, ends_with: LastPoll) -> Body {
         Body::new(Self { frame: Some(Frame::data("done".into())), frozen, ends_with })
     }
 }
@@ -164,7 +164,7 @@ async fn a_loss_in_the_last_poll_ends_the_stream_with_an_error() {
         for on_lost in [OnLost::Abort, OnLost::Finish] {
             let locks = in_memory().await;
             let options = Options::new().lease(SECOND).renew(false).on_lost(on_lost);
-            let handler = move || ready(Ok(Response::new(OneFrame::new(2 * SECOND, ends_with))));
+            let handler = move || ready(Ok(Response::new(OneFrame::boxed(2 * SECOND, ends_with))));
             let response = send(&locks, options, true, handler).await;
             let mut body = response.expect("a response").into_body();
             if ends_with == LastPoll::End {
@@ -193,7 +193,7 @@ async fn a_stream_that_outlives_only_max_hold_is_complete() {
     let handler = || async {
         // A renewal while the handler runs, so that the lease ends after `max_hold`.
         tokio::time::sleep(SECOND / 2).await;
-        Ok(Response::new(OneFrame::new(SECOND * 6 / 10, LastPoll::Frame)))
+        Ok(Response::new(OneFrame::boxed(SECOND * 6 / 10, LastPoll::Frame)))
     };
 
     let response = send(&locks, options, true, handler).await.expect("a response");
@@ -236,7 +236,7 @@ async fn an_error_response_is_not_replaced_by_a_loss() {
 async fn the_end_of_an_error_response_is_not_replaced_by_a_loss() {
     let locks = in_memory().await;
     let options = Options::new().lease(SECOND).renew(false);
-    let handler = || ready(Ok(with_status(422).map(|_| OneFrame::new(2 * SECOND, LastPoll::Frame))));
+    let handler = || ready(Ok(with_status(422).map(|_| OneFrame::boxed(2 * SECOND, LastPoll::Frame))));
 
     let response = send(&locks, options, true, handler).await.expect("a response");
 
