@@ -5,6 +5,8 @@
 use std::convert::Infallible;
 use std::future::ready;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -184,6 +186,44 @@ async fn a_loss_in_the_last_poll_ends_the_stream_with_an_error() {
             assert!(body.frame().await.is_none() && body.is_end_stream(), "{ends_with:?}");
         }
     }
+}
+
+/// A body that another thread ends.
+#[derive(Clone, Default)]
+struct EndedElsewhere(Arc<AtomicBool>);
+
+impl HttpBody for EndedElsewhere {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.is_end_stream() { Poll::Ready(None) } else { Poll::Pending }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A server does not poll a body that says that it has ended.
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_only_in_a_poll_under_the_lock() {
+    let locks = in_memory().await;
+    let source = EndedElsewhere::default();
+    let end = source.clone();
+    let handler = move || ready(Ok(Response::new(Body::new(source.clone()))));
+    let options = Options::new().lease(SECOND).renew(false);
+    let mut body = send(&locks, options, true, handler).await.expect("a response").into_body();
+    assert!(body.frame().now_or_never().is_none(), "it has not ended");
+
+    end.0.store(true, Ordering::Relaxed);
+    freeze(2 * SECOND);
+
+    assert!(!body.is_end_stream());
+    assert!(matches!(body.frame().await, Some(Err(_))), "the lock was lost");
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,8 +20,8 @@ pin_project! {
     /// A body that is polled while its lock is held.
     ///
     /// The body is dropped before the lock is released: when it ends, and when the response is
-    /// dropped. If the lock is lost, the body is dropped, and the stream ends with an error, also if
-    /// the poll that returns the end has outlived the lock.
+    /// dropped. If the lock is lost, the body is dropped, and the stream ends with an error. This
+    /// includes a loss during the poll that returns the end.
     pub(super) struct HeldBody<B> {
         // Before `hold`, since fields are dropped in order.
         #[pin]
