@@ -1,6 +1,7 @@
 //! Floods in replies about records and owners. Replies about records may be longer than those of
 //! locks.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use dlock_runtime::Error;
@@ -43,24 +44,31 @@ async fn a_flood_in_a_reply_about_a_record_starts_no_body() {
     }
 }
 
-/// Each reply is within its limits. The replies of one pipeline are kept until it ends.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// Each reply is within its limits. The replies of one pipeline are kept until it ends, and requests
+/// that wait for the connection are sent together.
+#[tokio::test]
 async fn memory_is_bounded_if_all_replies_are_as_long_as_allowed() {
     let _alone = alone().await;
     let text = vec![b'a'; (4 << 20) - 64];
     let reply = [format!("${}\r\n", text.len()).as_bytes(), &text, b"\r\n"].concat();
+    let are_waiting = Arc::new(OnceLock::new());
+    let may_connect = Arc::clone(&are_waiting);
     let server = server(move |request| {
+        may_connect.wait();
         matches!(request.name(), "EVAL" | "EVALSHA" | "SET").then(|| Answer::Raw(reply.clone()))
     });
-    let url = format!("{}?response_timeout=20s&tracking=off", server.url());
+    let url = format!("{}?connect=lazy&response_timeout=20s&tracking=off", server.url());
     let manager = connect(&url).await.expect("the handshake succeeds");
 
     let outcomes = assert_bounded("long replies", async {
-        let calls = (0..18).map(|number| {
+        let calls = (0..36).map(|number| {
             let call = manager.idempotent(format!("charge:{number}"));
             let body = async |_: IdempotentRecord| -> Result<(), Error> { panic!("a body starts") };
             tokio::spawn(async move { call.run_attached(body).await.map(drop) })
         });
+        let calls: Vec<_> = calls.collect();
+        tokio::task::yield_now().await; // each call is polled once
+        are_waiting.set(()).expect("they wait");
         let called = within(LONG, "the calls", join_all(calls)).await;
         // Locks use the same connection.
         let locks = (0..64).map(|number| {
