@@ -172,6 +172,8 @@ if ARGV[2] == 'pause' or ARGV[2] == 'resume' then
   if ARGV[2] == 'resume' and r.p then
     if r.w and int('w') <= now then skip(int('w')) end
     set('sk', math.max(int('sk'), now))
+    if r.o and int('le') <= now then end_run('L', '') end
+    if r.t and r.t ~= 'R' and int('s') <= now then set('t', 'D') end
     set('p', nil)
   elseif ARGV[2] == 'pause' then
     set('p', '1')

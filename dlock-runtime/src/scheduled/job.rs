@@ -238,7 +238,8 @@ impl Job {
         self.store.send(JobRequest::SetPaused(true)).await.map(drop)
     }
 
-    /// Resumes a paused job. Ticks that were due until now do not run, and do not count as missed.
+    /// Resumes a paused job. Ticks that were due until now do not start any more, and do not count
+    /// as missed. A run that is active continues: if it fails or crashes, its tick may start again.
     ///
     /// # Errors
     ///

@@ -60,7 +60,7 @@ pub(crate) enum SlotState {
     #[default]
     None,
     Running,
-    /// Its run succeeded or was cancelled.
+    /// It does not start again: its run succeeded or was cancelled, or a pause ended after its run.
     Done,
     Failed,
     /// The lease of its run expired.
@@ -181,8 +181,8 @@ impl JobRecord {
         self.ended == Some(end.owner) && (end.result == RunResult::Unstarted || last == Some(end.result))
     }
 
-    /// Pauses or resumes the job. Slots until `now` that have not started are skipped when it
-    /// resumes.
+    /// Pauses or resumes the job. When it resumes, slots until `now` do not start any more, and
+    /// neither does the last slot again, unless its run is active.
     pub(crate) fn set_paused(&mut self, now: u64, is_paused: bool) {
         self.known.get_or_insert(now);
         if self.is_paused && !is_paused {
@@ -190,6 +190,11 @@ impl JobRecord {
                 self.skip(waiting);
             }
             self.skipped = self.skipped.max(now);
+            self.expire_run(now);
+            let has_ended = !matches!(self.state, SlotState::None | SlotState::Running);
+            if has_ended && self.slot <= now {
+                self.state = SlotState::Done;
+            }
         }
         self.is_paused = is_paused;
     }

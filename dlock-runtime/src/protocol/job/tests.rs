@@ -262,6 +262,54 @@ fn paused_ticks_neither_run_nor_count_as_missed() {
     assert_eq!(started(record.begin(40_000, &tick(4, 40_000))).counted, 31_000);
 }
 
+/// Its run failed, crashed, or was given back.
+#[test]
+fn a_tick_from_before_the_end_of_a_pause_never_starts_again() {
+    let again = |number| BeginRequest { retries: 3, ..request(number, BeginKind::Slot { slot: 10_000 }) };
+    let ends = [RunResult::Failed, RunResult::Lost, RunResult::Unstarted].map(Some);
+    for (end, is_seen) in ends.into_iter().chain([None]).flat_map(|end| [(end, true), (end, false)]) {
+        let mut record = JobRecord::default();
+        started(record.begin(10_000, &again(1)));
+        if let Some(end) = end {
+            ended(&mut record, 10_001, 1, end);
+        }
+        record.set_paused(10_002, true);
+        if is_seen {
+            assert_eq!(record.begin(20_000, &again(2)), BeginReply::Skip(SkipReason::Paused));
+        }
+
+        record.set_paused(50_000, false);
+
+        assert!(!record.may_run_again(50_001, 3, true), "{end:?}, seen: {is_seen}");
+        let done = BeginReply::Skip(SkipReason::Done);
+        assert_eq!(record.begin(50_001, &again(3)), done, "{end:?}, seen: {is_seen}");
+        assert_eq!(started(record.begin(60_000, &tick(4, 60_000))).attempt, 1);
+    }
+}
+
+#[test]
+fn a_run_that_is_active_at_the_end_of_a_pause_may_run_again() {
+    let again = |number| request(number, BeginKind::Slot { slot: 10_000 });
+    let mut record = JobRecord::default();
+    started(record.begin(10_000, &tick(1, 10_000)));
+    record.set_paused(10_001, true);
+    record.set_paused(10_000 + LEASE - 1, false);
+
+    assert_eq!(started(record.begin(10_000 + LEASE, &again(2))).attempt, 2);
+}
+
+#[test]
+fn a_tick_that_started_early_may_run_again_after_a_pause() {
+    let failing = |number, slot| BeginRequest { retries: 1, ..tick(number, slot) };
+    let mut record = JobRecord::default();
+    started(record.begin(15_500, &failing(1, 20_000)));
+    ended(&mut record, 15_501, 1, RunResult::Failed);
+    record.set_paused(15_502, true);
+    record.set_paused(19_999, false);
+
+    assert_eq!(started(record.begin(20_000, &failing(2, 20_000))).attempt, 2);
+}
+
 #[test]
 fn missed_slots_run_before_the_current_one() {
     let mut record = after_one_run();

@@ -413,7 +413,12 @@ impl Fleet {
             1 => {
                 self.record.request_run(now);
             }
-            _ if self.record.is_paused => self.record.set_paused(now, false),
+            _ if self.record.is_paused => {
+                let run = self.record.run.as_ref();
+                let active = run.filter(|run| !run.is_requested && run.lease_end > now);
+                self.starts.on_resume(now, active.map(|run| run.slot));
+                self.record.set_paused(now, false);
+            }
             2 => self.record.set_paused(now, true),
             3 if self.stepped_back == 0 => {
                 self.coverage.steps_back += 1;

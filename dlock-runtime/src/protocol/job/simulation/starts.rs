@@ -10,6 +10,8 @@ pub(super) struct Starts {
     runs: Vec<StartedRun>,
     /// The slots that were skipped before a run of them started.
     skipped: Vec<u64>,
+    /// When pauses ended, by the server's clock, and the slot whose run was active then.
+    resumed: Vec<(u64, Option<u64>)>,
 }
 
 #[derive(Debug)]
@@ -59,6 +61,11 @@ impl Starts {
             if let Some(newer) = earlier().find(|run| run.slot > grant.slot) {
                 return Err(format!("{grant:?} starts after {newer:?}"));
             }
+            let is_of_pause =
+                |(at, active): &&(u64, Option<u64>)| grant.slot <= *at && *active != Some(grant.slot);
+            if let Some((at, _)) = self.resumed.iter().find(is_of_pause) {
+                return Err(format!("{grant:?} starts after a pause that ended at {at}"));
+            }
             let last = earlier().next_back().map(|run| run.slot).filter(|slot| *slot < grant.slot);
             let last = earlier().find(|run| Some(run.slot) == last && run.granted <= server_time);
             if let Some(last) = last.filter(|last| server_time - last.granted < request.min_hold) {
@@ -107,6 +114,11 @@ impl Starts {
         if !self.runs.iter().any(|run| !run.is_requested && run.slot == slot) {
             self.skipped.push(slot);
         }
+    }
+
+    /// Records that a pause ends at `server_time`, while a run of the slot `active` is active.
+    pub(super) fn on_resume(&mut self, server_time: u64, active: Option<u64>) {
+        self.resumed.push((server_time, active));
     }
 
     /// Records until when the replica of a run considers its lease valid.
