@@ -243,10 +243,7 @@ local function start(what, attempt)
   set('a', attempt)
   set('t', 'R')
   if attempt == 1 then set('b', kind ~= 'missed' and now or nil) end
-  if r.w and int('w') <= what then
-    if int('w') < what then add('cs', 1) end
-    set('w', nil)
-  end
+  if r.w and int('w') <= what then set('w', nil) end
   return activate(what, false) or answer('run', what, attempt, from_missed, int('fe'))
 end
 

@@ -273,11 +273,7 @@ impl JobRecord {
             self.began = (!matches!(request.kind, BeginKind::Missed { .. })).then_some(now);
         }
         self.state = SlotState::Running;
-        if let Some(waiting) = self.waiting.take_if(|waiting| *waiting <= slot)
-            && waiting < slot
-        {
-            self.counters.skips += 1;
-        }
+        self.waiting = self.waiting.filter(|waiting| *waiting > slot);
         self.activate(now, slot, false, request);
         RunGrant { slot, attempt, counted, fence: self.fence }
     }

@@ -185,6 +185,22 @@ fn the_first_waiting_tick_runs_next() {
     assert!(matches!(record.begin(31_003, &queued(4, 30_000)), BeginReply::Skip(SkipReason::Late { .. })));
 }
 
+/// Its call was dropped. The newer tick counts it as missed.
+#[test]
+fn a_waiting_tick_that_a_newer_one_passes_is_not_skipped() {
+    let queued = |number, slot| BeginRequest { overlap: Overlap::QueueOne, ..late_tick(number, slot) };
+    let mut record = JobRecord::default();
+    started(record.begin(10_000, &queued(1, 10_000)));
+    record.renew(12_000, owner(1), 100_000);
+    assert!(matches!(record.begin(20_000, &queued(2, 20_000)), BeginReply::Wait { .. }));
+    ended(&mut record, 31_000, 1, RunResult::Succeeded);
+
+    let grant = started(record.begin(40_000, &queued(3, 40_000)));
+
+    assert_eq!((grant.counted, record.counters.skips), (10_000, 0));
+    assert_eq!(record.waiting, None);
+}
+
 /// It is skipped by a pause that sees it, by the end of a pause, or by a replica with another
 /// schedule.
 #[test]
