@@ -425,6 +425,40 @@ async fn a_run_that_a_newer_slot_replaces_is_cancelled() {
     .await;
 }
 
+/// Its call was dropped, as by a deployment.
+#[tokio::test]
+async fn a_waiting_slot_that_no_call_asks_for_is_replaced() {
+    let server = redis();
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let (job, schedule) = (manager.job("import"), rare().overlap(Overlap::QueueOne));
+    let (first, entered, end) = (SystemTime::now(), Notify::new(), Notify::new());
+    let run = async |number: u32| {
+        let slot = first + number * SECOND;
+        job.run_slot(slot, &schedule, async |_| Ok::<_, Error>(())).await.expect("a store")
+    };
+    let long = job.run_slot(first, &schedule, async |_| {
+        entered.notify_one();
+        end.notified().await;
+        Ok::<_, Error>(())
+    });
+    let later = async {
+        entered.notified().await;
+        assert!(tokio::time::timeout(SECOND / 2, run(1)).await.is_err(), "it waits");
+        assert_eq!(run(2).await, None, "another one waits");
+        tokio::time::sleep(5 * SECOND).await;
+        let ends = async {
+            tokio::time::sleep(SECOND / 2).await;
+            end.notify_one();
+        };
+        assert_eq!(tokio::join!(run(3), ends).0, Some(()), "it waits instead");
+        assert_eq!(run(1).await, None, "it was skipped");
+    };
+
+    let (ran, ()) = tokio::join!(long, later);
+
+    assert_eq!(ran.expect("a store"), Some(()));
+}
+
 /// The reply is missing, so the call does not know that the tick is its own.
 #[tokio::test]
 async fn a_call_that_is_dropped_before_its_body_gives_the_tick_back() {

@@ -5,7 +5,7 @@
 --   co slot up to which missed ones are counted
 --   o owner of the active run  rs its slot  rq 1 if requested  st started  le end of its lease
 --   x 1 if cancelled  nd its process  fe fencing token of the last run
---   en owner of the run that ended last  w slot that waits
+--   en owner of the run that ended last  w slot that waits  wt when it was last asked for
 --   rr time of the request to run now  p 1 if paused  cr runs  cf failures  cs skips  cm missed
 --   sp schedule  ok time of the last success  os its slot
 --   hn number of past runs  h0 .. h49 the latest: slot|requested|started|finished|result|node|error
@@ -14,9 +14,9 @@
 -- ARGV[2] is the operation, ARGV[3] the shortest time to live of the record after it, in ms, and
 -- the rest are its arguments.
 -- -> {time, ..}, see scheduled/operation.rs
-local FIELDS = {'k', 's', 'a', 't', 'b', 'sk', 'co', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'fe', 'en', 'w', 'rr',
-  'p', 'cr', 'cf', 'cs', 'cm', 'sp', 'ok', 'os', 'hn'}
-local HISTORY, FURTHEST_AHEAD, LONGEST_EARLY = 50, 86400000, 10000
+local FIELDS = {'k', 's', 'a', 't', 'b', 'sk', 'co', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'fe', 'en', 'w', 'wt',
+  'rr', 'p', 'cr', 'cf', 'cs', 'cm', 'sp', 'ok', 'os', 'hn'}
+local HISTORY, FURTHEST_AHEAD, LONGEST_EARLY, LONGEST_SILENCE = 50, 86400000, 10000, 5000
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -133,9 +133,14 @@ end
 
 local function lease_left() return int('le') - now end
 
+local function wait_for(what)
+  set('w', what)
+  set('wt', what and now)
+end
+
 local function skip(what)
   local waited = r.w and int('w') == what
-  if waited then set('w', nil) end
+  if waited then wait_for(nil) end
   if waited or what > math.max(int('s'), int('sk')) then
     add('cs', 1)
     set('sk', math.max(int('sk'), what))
@@ -199,7 +204,7 @@ if ARGV[2] == 'reset' then
   if r.k then keep() end
   local slot = int('s')
   local is_early = slot > now and slot <= now + LONGEST_EARLY
-  for _, field in ipairs({'s', 'a', 't', 'b', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'rr', 'sp'}) do
+  for _, field in ipairs({'s', 'a', 't', 'b', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'wt', 'rr', 'sp'}) do
     if r[field] then set(field, nil) end
   end
   set('k', now)
@@ -243,7 +248,7 @@ local function start(what, attempt)
   set('a', attempt)
   set('t', 'R')
   if attempt == 1 then set('b', kind ~= 'missed' and now or nil) end
-  if r.w and int('w') <= what then set('w', nil) end
+  if r.w and int('w') <= what then wait_for(nil) end
   return activate(what, false) or answer('run', what, attempt, from_missed, int('fe'))
 end
 
@@ -290,14 +295,12 @@ local left = r.o and lease_left() or 0
 if r.b and now >= int('b') and kind ~= 'missed' then left = math.max(left, min_hold - (now - int('b'))) end
 if left <= 0 then return start(slot, 1) end
 if kind == 'missed' then return answer('skip', 'running', left) end
-if overlap == 'queue_one' and (not r.w or waits) then
-  set('w', slot)
-  return answer('wait', left)
-end
-if overlap == 'cancel_previous' then
-  if r.o then set('x', '1') end
+local is_live = r.w and now >= int('wt') and now - int('wt') < LONGEST_SILENCE
+local is_next = waits or not is_live
+if overlap == 'cancel_previous' and r.o then set('x', '1') end
+if overlap == 'cancel_previous' or (overlap == 'queue_one' and is_next) then
   if r.w and int('w') < slot then skip(int('w')) end
-  set('w', slot)
+  wait_for(slot)
   return answer('wait', left)
 end
 skip(slot)

@@ -355,7 +355,7 @@ pub(super) fn unstarted(owner: Token) -> JobRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::job::job_record::{ActiveRun, JobCounters, PastRun, SlotState};
+    use crate::protocol::job::job_record::{ActiveRun, JobCounters, PastRun, SlotState, WaitingSlot};
     use crate::token::TokenSource;
 
     fn operation(request: JobRequest) -> JobOperation {
@@ -405,7 +405,7 @@ mod tests {
             }),
             fence: 7,
             ended: Some(tokens.next()),
-            waiting: Some(6_000),
+            waiting: Some(WaitingSlot { slot: 6_000, asked: 5_900 }),
             request: Some(5_500),
             is_paused: true,
             counters: JobCounters { runs: 1, failures: 2, skips: 3, missed: 4 },

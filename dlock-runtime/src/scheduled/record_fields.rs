@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::protocol::job::job_record::{
-    ActiveRun, HISTORY, JobCounters, JobRecord, PastRun, RunResult, SlotState,
+    ActiveRun, HISTORY, JobCounters, JobRecord, PastRun, RunResult, SlotState, WaitingSlot,
 };
 use crate::token::Token;
 
@@ -69,7 +69,8 @@ pub(super) fn of_record(record: &JobRecord) -> Vec<(String, String)> {
     put("co", number(record.counted));
     put("fe", number(record.fence));
     put("en", record.ended.map(|owner| owner.to_string()));
-    put("w", record.waiting.map(|slot| slot.to_string()));
+    put("w", record.waiting.map(|waiting| waiting.slot.to_string()));
+    put("wt", record.waiting.map(|waiting| waiting.asked.to_string()));
     put("rr", record.request.map(|time| time.to_string()));
     put("p", flag(record.is_paused));
     put("cr", number(runs));
@@ -130,7 +131,7 @@ pub(super) fn to_record(fields: &[(&str, &str)]) -> Option<JobRecord> {
         run,
         fence: number("fe")?,
         ended: owner("en"),
-        waiting: optional("w")?,
+        waiting: optional("w")?.zip(optional("wt")?).map(|(slot, asked)| WaitingSlot { slot, asked }),
         request: optional("rr")?,
         is_paused: fields.contains_key("p"),
         counters: JobCounters {

@@ -1,6 +1,8 @@
 //! The decision about one tick: whether the process that asks runs it.
 
-use crate::protocol::job::job_record::{ActiveRun, JobRecord, SlotState, attempts_after_crashes};
+use crate::protocol::job::job_record::{
+    ActiveRun, JobRecord, SlotState, WaitingSlot, attempts_after_crashes,
+};
 use crate::token::Token;
 
 /// The effect of a run that is still active when the next tick is due.
@@ -9,7 +11,9 @@ pub enum Overlap {
     /// The new tick is skipped.
     #[default]
     Skip,
-    /// The first tick that waits runs when the active run has ended. Later ones are skipped.
+    /// The first tick that waits runs when the active run has ended. Later ones are skipped. If no
+    /// process has asked for the tick that waits for 5 s, such as after a crash, the next tick waits
+    /// instead.
     QueueOne,
     /// The active run is stopped at its next await. The new tick runs when that run has ended, or
     /// when its lease has expired.
@@ -124,7 +128,7 @@ impl JobRecord {
     pub(crate) fn begin(&mut self, now: u64, request: &BeginRequest) -> BeginReply {
         let slot = match request.kind {
             BeginKind::Tick { slot, window: (from, until), .. }
-                if (now < from || now >= until) && self.waiting != Some(slot) =>
+                if (now < from || now >= until) && !self.waits(slot) =>
             {
                 return BeginReply::OtherTick;
             }
@@ -146,12 +150,12 @@ impl JobRecord {
         if slot == self.slot && self.state != SlotState::None {
             return self.begin_again(now, request);
         }
-        if slot < self.slot || (slot <= self.skipped && self.waiting != Some(slot)) {
+        if slot < self.slot || (slot <= self.skipped && !self.waits(slot)) {
             return BeginReply::Skip(SkipReason::Late { slot: self.slot });
         }
         if let BeginKind::Tick { previous: Some(previous), .. } = request.kind
             && self.decided().max(known) < previous
-            && self.waiting != Some(slot)
+            && !self.waits(slot)
         {
             return BeginReply::Missed { since: self.decided().max(known) };
         }
@@ -164,7 +168,7 @@ impl JobRecord {
         }
         match lease_left.max(self.hold_left(now, request.min_hold)) {
             0 => BeginReply::Run(self.start(now, slot, 1, request)),
-            lease_left => self.overlap(slot, lease_left, request.overlap),
+            lease_left => self.overlap(now, slot, lease_left, request.overlap),
         }
     }
 
@@ -220,24 +224,24 @@ impl JobRecord {
     }
 
     /// Decides about a slot that is due while another run is active.
-    fn overlap(&mut self, slot: u64, lease_left: u64, overlap: Overlap) -> BeginReply {
-        let is_first = self.waiting.is_none_or(|waiting| waiting == slot);
+    fn overlap(&mut self, now: u64, slot: u64, lease_left: u64, overlap: Overlap) -> BeginReply {
+        let is_next = self.waiting.is_none_or(|waiting| waiting.slot == slot || !waiting.is_live(now));
         match overlap {
-            Overlap::QueueOne if is_first => self.waiting = Some(slot),
+            Overlap::QueueOne if is_next => {}
             Overlap::CancelPrevious => {
                 if let Some(run) = &mut self.run {
                     run.is_cancelled = true;
                 }
-                if let Some(replaced) = self.waiting.filter(|waiting| *waiting < slot) {
-                    self.skip(replaced);
-                }
-                self.waiting = Some(slot);
             }
             Overlap::Skip | Overlap::QueueOne => {
                 self.skip(slot);
                 return BeginReply::Skip(SkipReason::Overlap { lease_left });
             }
         }
+        if let Some(replaced) = self.waiting.filter(|waiting| waiting.slot < slot) {
+            self.skip(replaced.slot);
+        }
+        self.waiting = Some(WaitingSlot { slot, asked: now });
         BeginReply::Wait { lease_left }
     }
 
@@ -258,7 +262,7 @@ impl JobRecord {
 
     /// Decides that a slot does not start, even if it waits.
     pub(super) fn skip(&mut self, slot: u64) {
-        let waited = self.waiting.take_if(|waiting| *waiting == slot).is_some();
+        let waited = self.waiting.take_if(|waiting| waiting.slot == slot).is_some();
         if waited || slot > self.decided() {
             self.counters.skips += 1;
             self.skipped = self.skipped.max(slot);
@@ -273,7 +277,7 @@ impl JobRecord {
             self.began = (!matches!(request.kind, BeginKind::Missed { .. })).then_some(now);
         }
         self.state = SlotState::Running;
-        self.waiting = self.waiting.filter(|waiting| *waiting > slot);
+        self.waiting = self.waiting.filter(|waiting| waiting.slot > slot);
         self.activate(now, slot, false, request);
         RunGrant { slot, attempt, counted, fence: self.fence }
     }

@@ -12,6 +12,10 @@ pub(super) fn attempts_after_crashes(retries: u32) -> u32 {
 /// The maximum number of runs in the history of a job.
 pub(crate) const HISTORY: usize = 50;
 
+/// The longest time for which a slot waits while no process asks for it, in milliseconds. A process
+/// that waits asks every 200 ms, and a runner again 1 s after a request without a reply.
+pub(super) const LONGEST_SILENCE: u64 = 5_000;
+
 /// How long before its time a slot may start, in milliseconds.
 const LONGEST_EARLY: u64 = 10_000;
 
@@ -40,7 +44,7 @@ pub(crate) struct JobRecord {
     /// The owner of the run that ended last. A late request of it starts nothing.
     pub(crate) ended: Option<Token>,
     /// The slot that starts when the active run ends.
-    pub(crate) waiting: Option<u64>,
+    pub(crate) waiting: Option<WaitingSlot>,
     /// A request of an operator to run the job now, by its time.
     pub(crate) request: Option<u64>,
     pub(crate) is_paused: bool,
@@ -76,6 +80,22 @@ pub(crate) struct JobCounters {
     pub(crate) failures: u64,
     pub(crate) skips: u64,
     pub(crate) missed: u64,
+}
+
+/// A slot that waits for the end of the active run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaitingSlot {
+    pub(crate) slot: u64,
+    /// When a process last asked for it.
+    pub(crate) asked: u64,
+}
+
+impl WaitingSlot {
+    /// Returns `true` if a process still asks for it. If the server's clock is behind the last
+    /// request, it has stepped back.
+    pub(super) fn is_live(self, now: u64) -> bool {
+        now.checked_sub(self.asked).is_some_and(|silence| silence < LONGEST_SILENCE)
+    }
 }
 
 /// A run that has a lease.
@@ -186,8 +206,8 @@ impl JobRecord {
     pub(crate) fn set_paused(&mut self, now: u64, is_paused: bool) {
         self.known.get_or_insert(now);
         if self.is_paused && !is_paused {
-            if let Some(waiting) = self.waiting.filter(|waiting| *waiting <= now) {
-                self.skip(waiting);
+            if let Some(waiting) = self.waiting.filter(|waiting| waiting.slot <= now) {
+                self.skip(waiting.slot);
             }
             self.skipped = self.skipped.max(now);
             self.expire_run(now);
@@ -237,6 +257,11 @@ impl JobRecord {
     /// Returns the time after which slots that did not start are missed.
     pub(super) fn missed_since(&self) -> u64 {
         self.counted.max(self.skipped).max(self.known.unwrap_or_default())
+    }
+
+    /// Returns `true` if `slot` waits for the end of the active run.
+    pub(super) fn waits(&self, slot: u64) -> bool {
+        self.waiting.is_some_and(|waiting| waiting.slot == slot)
     }
 
     /// Returns the last slot about which there is a decision.

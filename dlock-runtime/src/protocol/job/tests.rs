@@ -177,12 +177,38 @@ fn the_first_waiting_tick_runs_next() {
     started(record.begin(10_000, &queued(1, 10_000)));
     record.renew(12_000, owner(1), 100_000);
 
-    assert!(matches!(record.begin(20_000, &queued(2, 20_000)), BeginReply::Wait { .. }));
+    for asked in [20_000, 29_900] {
+        assert!(matches!(record.begin(asked, &queued(2, 20_000)), BeginReply::Wait { .. }));
+    }
     assert!(matches!(record.begin(30_000, &queued(3, 30_000)), BeginReply::Skip(SkipReason::Overlap { .. })));
     ended(&mut record, 31_000, 1, RunResult::Succeeded);
     assert_eq!(started(record.begin(31_001, &queued(2, 20_000))).slot, 20_000);
     ended(&mut record, 31_002, 2, RunResult::Succeeded);
     assert!(matches!(record.begin(31_003, &queued(4, 30_000)), BeginReply::Skip(SkipReason::Late { .. })));
+}
+
+/// Its call was dropped, or its process ended. A clock that stepped back does not extend its wait.
+#[test]
+fn a_waiting_tick_that_is_not_asked_for_loses_its_place() {
+    let queued = |number, slot| BeginRequest { overlap: Overlap::QueueOne, ..late_tick(number, slot) };
+    for (next, is_replaced) in [(24_999, false), (25_000, true), (29_000, true), (19_999, true)] {
+        let mut record = JobRecord::default();
+        started(record.begin(10_000, &queued(1, 10_000)));
+        record.renew(12_000, owner(1), 100_000);
+        assert!(matches!(record.begin(20_000, &queued(2, 20_000)), BeginReply::Wait { .. }));
+
+        let reply = record.begin(next, &queued(3, 30_000));
+
+        assert_eq!(matches!(reply, BeginReply::Wait { .. }), is_replaced, "at {next}: {reply:?}");
+        ended(&mut record, 31_000, 1, RunResult::Succeeded);
+        let (runs, late) = if is_replaced { (30_000, 20_000) } else { (20_000, 30_000) };
+        if is_replaced {
+            let reply = record.begin(31_001, &queued(4, late));
+            assert!(matches!(reply, BeginReply::Skip(SkipReason::Late { .. })), "at {next}: {reply:?}");
+        }
+        assert_eq!(started(record.begin(31_002, &queued(5, runs))).slot, runs, "at {next}");
+        assert_eq!(record.counters.skips, 1, "at {next}");
+    }
 }
 
 /// Its call was dropped. The newer tick counts it as missed.

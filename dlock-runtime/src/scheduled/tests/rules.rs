@@ -176,6 +176,9 @@ fn record_without_times(mut record: JobRecord, now: u64, time: impl Fn(u64) -> u
     record.request = record.request.map(&time);
     record.began = record.began.map(&time);
     record.fence = record.fence.min(1);
+    if let Some(waiting) = &mut record.waiting {
+        waiting.asked = time(waiting.asked);
+    }
     record.succeeded = record.succeeded.map(|(at, slot)| (time(at), time(slot)));
     if let Some(run) = &mut record.run {
         run.lease_end = u64::from(run.lease_end > now);

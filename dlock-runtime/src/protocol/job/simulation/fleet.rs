@@ -298,6 +298,16 @@ impl Fleet {
             && let BeginKind::Tick { slot, .. } = request.kind
         {
             self.starts.on_skip(slot);
+            if matches!(reply, BeginReply::Skip(SkipReason::Overlap { .. }))
+                && request.overlap == Overlap::QueueOne
+            {
+                self.starts.on_overlap(slot, server_time)?;
+            }
+        }
+        if let BeginReply::Wait { .. } = reply
+            && let BeginKind::Tick { slot, .. } = request.kind
+        {
+            self.starts.on_wait(slot, server_time);
         }
         if let BeginReply::Run(grant) = reply {
             // A slot that waited when the server's clock stepped back was due before.

@@ -1,7 +1,7 @@
 //! [`Starts`], every start of a run, and the invariants that it must keep.
 
 use crate::protocol::job::begin::{BeginKind, BeginRequest, CrashedRun, RunGrant};
-use crate::protocol::job::job_record::RunResult;
+use crate::protocol::job::job_record::{LONGEST_SILENCE, RunResult};
 use crate::token::Token;
 
 /// All runs that the server started.
@@ -12,6 +12,8 @@ pub(super) struct Starts {
     skipped: Vec<u64>,
     /// When pauses ended, by the server's clock, and the slot whose run was active then.
     resumed: Vec<(u64, Option<u64>)>,
+    /// The slots that wait, and when each was last asked for, by the server's clock.
+    waits: Vec<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -119,6 +121,27 @@ impl Starts {
     /// Records that a pause ends at `server_time`, while a run of the slot `active` is active.
     pub(super) fn on_resume(&mut self, server_time: u64, active: Option<u64>) {
         self.resumed.push((server_time, active));
+    }
+
+    /// Records that a slot waits, since `server_time` or for longer.
+    pub(super) fn on_wait(&mut self, slot: u64, server_time: u64) {
+        self.waits.retain(|(waiting, _)| *waiting != slot);
+        self.waits.push((slot, server_time));
+    }
+
+    /// Checks a slot that is skipped at `server_time` because another one waits.
+    ///
+    /// # Errors
+    ///
+    /// No process has asked for another slot for longer than [`LONGEST_SILENCE`].
+    pub(super) fn on_overlap(&self, slot: u64, server_time: u64) -> Result<(), String> {
+        let is_live = |(waiting, asked): &(u64, u64)| {
+            *waiting != slot && *asked <= server_time && server_time - asked < LONGEST_SILENCE
+        };
+        if self.waits.iter().any(is_live) {
+            return Ok(());
+        }
+        Err(format!("{slot} is skipped for a slot that no process asks for, at {server_time}"))
     }
 
     /// Records until when the replica of a run considers its lease valid.
