@@ -24,6 +24,7 @@
 //! | `effects` | what runs once no lock is held |
 //! | `events` | what a backend reports: the engine's side of the port |
 //! | `store_calls`, `call` | operations of features that are not locks: their state, and how they are sent |
+//! | `late_start` | a start under a record that may take effect after it was undone |
 //! | `renewed_lease` | the lease of a body that runs under a record, renewed while it runs |
 
 pub(crate) mod acquire_future;
@@ -36,6 +37,8 @@ pub(crate) mod hold_guard;
 #[cfg(any(dlock_loom, dlock_shuttle))]
 pub(crate) mod interleavings;
 mod key_table;
+#[cfg(any(feature = "idempotent", feature = "scheduled"))]
+pub(crate) mod late_start;
 pub(crate) mod pending_release;
 mod renewal_failure;
 mod renewal_throttle;

@@ -9,11 +9,11 @@ use crate::backend::store_call::StoreOperation;
 use crate::clock::millis;
 use crate::config::config;
 use crate::engine::Engine;
+use crate::engine::late_start::LateStart;
 use crate::engine::renewed_lease::{LeaseRenewal, RenewedLease};
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, LossCause, Result};
-use crate::idempotent::late_start::LateStart;
-use crate::idempotent::operation::{RecordOperation, UnreadableReply, decode, lease_reply};
+use crate::idempotent::operation::{RecordOperation, UnreadableReply, decode, lease_reply, undo_of_begin};
 use crate::key::{LockKey, Name};
 use crate::manager::LockManager;
 use crate::protocol::command::{Failure, FailureKind};
@@ -298,7 +298,8 @@ impl Attempt {
     /// undone then.
     pub(super) fn late_start(&self, end: &IdempotencyEvent) -> Option<LateStart> {
         let is_undone = self.may_start_late && matches!(end, IdempotencyEvent::Forget { .. });
-        is_undone.then(|| LateStart::new(self.engine(), &self.lease.record, self.token, self.terms.ttl))
+        let (record, ttl) = (&self.lease.record, self.terms.ttl);
+        is_undone.then(|| LateStart::new(self.engine(), record, undo_of_begin(self.token, ttl), ttl))
     }
 
     /// Sends an event until there is a reply, at most for the time to live of the record.

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crate::backend::store_call::StoreOperation;
 use crate::clock::millis;
+use crate::engine::late_start::LateStart;
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, Result};
 use crate::idempotent::attempt::{Attempt, RecordTerms, unexpected_reply, unreadable};
 use crate::idempotent::execution::Execution;
-use crate::idempotent::late_start::LateStart;
-use crate::idempotent::operation::{RecordOperation, decode};
+use crate::idempotent::operation::{RecordOperation, decode, undo_of_begin};
 use crate::idempotent::options::{IdempotentOptions, OnUnavailable};
 use crate::key::{LockKey, MARKER, Name};
 use crate::manager::LockManager;
@@ -222,7 +222,7 @@ impl Drop for UndoBegin<'_> {
             return;
         }
         let ttl = self.call.terms.ttl;
-        LateStart::new(engine, &self.call.record, self.token, ttl).undo();
+        LateStart::new(engine, &self.call.record, undo_of_begin(self.token, ttl), ttl).undo();
     }
 }
 

@@ -10,7 +10,6 @@
 //! begin               how a call starts, replays, waits, or is rejected
 //! duplicates, waiting the calls of this process that wait for the same key, and how they wait
 //! attempt             one attempt that runs: its lease and its steps
-//! late_start          a start that may take effect after the end of its attempt
 //! execution           runs a body, and stores its result
 //! status              what operators and tests see of a record
 //! operation           the operations on a record: a script for Redis, a pure rule for memory
@@ -28,7 +27,6 @@ mod execution;
 mod fingerprint;
 mod idempotent_record;
 mod json;
-mod late_start;
 mod operation;
 mod options;
 mod outcome;

@@ -11,8 +11,11 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot, shown, text};
+use crate::clock::millis;
 use crate::engine::call::unusable_reply;
 use crate::error::LossCause;
 use crate::protocol::failure::Failure;
@@ -22,7 +25,7 @@ use crate::protocol::idempotency::{
 };
 use crate::protocol::owner_lease::LeaseReply;
 use crate::protocol::script_reply::ScriptReply;
-use crate::token::ProcessId;
+use crate::token::{ProcessId, Token};
 
 /// An event of a record, as an operation of a store.
 #[derive(Debug)]
@@ -119,6 +122,11 @@ impl StoreOperation for RecordOperation {
         slot.value = record.map(|record| Box::new(record) as Box<dyn Any + Send>);
         encode(&reply)
     }
+}
+
+/// Returns what forgets an attempt whose body has not run.
+pub(super) fn undo_of_begin(token: Token, ttl: Duration) -> Arc<dyn StoreOperation> {
+    Arc::new(RecordOperation(IdempotencyEvent::Forget { token, has_run: false, ttl: millis(ttl) }))
 }
 
 fn begin_arguments(call: &BeginCall) -> Vec<Cow<'_, [u8]>> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::backend::store_call::StoreOperation;
 use crate::clock::millis;
 use crate::config::config;
+use crate::engine::late_start::LateStart;
 use crate::engine::renewed_lease::{LeaseRenewal, RenewedLease};
 use crate::engine::store_calls::{ActiveCall, CallFailure};
 use crate::error::{Error, LossCause, Result};
@@ -292,7 +293,7 @@ impl Drop for UndoRun<'_> {
         }
         let request = unstarted(self.owner);
         let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl: self.ttl });
-        engine.call_in_background(Name::clone(&self.call.record), operation, self.call.lease, |_| {});
+        LateStart::new(engine, &self.call.record, operation, self.call.lease).undo();
     }
 }
 
@@ -469,6 +470,7 @@ mod tests {
     use crate::LockManager;
     use crate::protocol::command::FailureKind;
     use crate::protocol::job::begin::{CrashedRun, Overlap};
+    use crate::protocol::job::job_record::SlotState;
     use crate::scheduled::schedule::FailedRun;
     use crate::telemetry::tests::emitted;
 
@@ -501,6 +503,28 @@ mod tests {
 
             assert_eq!(events.len(), usize::from(is_reported), "{reply:?} {may_be_recorded}");
         }
+    }
+
+    /// It was written to a connection that was lost, and arrives after its undo.
+    #[tokio::test(start_paused = true)]
+    async fn a_start_that_takes_effect_after_its_undo_is_undone() {
+        let call = call_of(&every(Duration::from_millis(MINUTE)));
+        let engine = call.store.manager.engine();
+        let (owner, kind) = (engine.tokens.next(), BeginKind::Slot { slot: MINUTE });
+        let ttl = call.ttl_of(kind);
+        let record = async || call.store.read().await.expect("memory is there");
+
+        drop(UndoRun { call: &call, owner, ttl, is_armed: true });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(record().await.is_none());
+        let request = JobRequest::Begin(call.request(kind, owner));
+        let start: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl });
+        engine.call(&call.record, &start).await.expect("memory is there");
+
+        assert!(record().await.is_some_and(|record| record.run.is_some()));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let record = record().await.expect("a record");
+        assert!(record.run.is_none() && record.state == SlotState::Unstarted, "{record:?}");
     }
 
     /// A call belongs to a tick from 10 s before it to 10 s before the next one.

@@ -1,25 +1,21 @@
-//! [`LateStart`], a start that may take effect after the end of its attempt.
+//! [`LateStart`], a start of a record's run that may take effect after its end.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::backend::store_call::StoreOperation;
-use crate::clock::millis;
 use crate::engine::Engine;
-use crate::idempotent::operation::RecordOperation;
 use crate::key::Name;
-use crate::protocol::idempotency::event::IdempotencyEvent;
-use crate::token::Token;
 
 /// A start that was written to a connection which was lost before the reply.
 ///
-/// It may take effect after the attempt was forgotten. No process would renew it then, so the call
-/// would count as crashed.
+/// It may take effect after it was undone. No process would renew it then, so the run would count
+/// as crashed.
 #[derive(Debug)]
-pub(super) struct LateStart {
+pub(crate) struct LateStart {
     engine: Weak<Engine>,
     record: Name,
-    /// Forgets an attempt whose body has not run. It changes nothing if the start has not taken
+    /// Gives back a run whose body has not started. It changes nothing if the start has not taken
     /// effect.
     undo: Arc<dyn StoreOperation>,
     /// How long to try.
@@ -27,26 +23,25 @@ pub(super) struct LateStart {
 }
 
 impl LateStart {
-    /// Describes a start under `token` of a record that lives for `ttl`.
-    pub(super) fn new(engine: &Arc<Engine>, record: &Name, token: Token, ttl: Duration) -> Self {
-        let event = IdempotencyEvent::Forget { token, has_run: false, ttl: millis(ttl) };
-        Self {
-            engine: Arc::downgrade(engine),
-            record: Name::clone(record),
-            undo: Arc::new(RecordOperation(event)),
-            limit: ttl,
-        }
+    /// Describes a start of `record` that `undo` undoes.
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        record: &Name,
+        undo: Arc<dyn StoreOperation>,
+        limit: Duration,
+    ) -> Self {
+        Self { engine: Arc::downgrade(engine), record: Name::clone(record), undo, limit }
     }
 
     /// Undoes the start, now and later.
-    pub(super) fn undo(self) {
+    pub(crate) fn undo(self) {
         let Some(engine) = self.engine.upgrade() else { return };
         let (record, operation) = (Name::clone(&self.record), Arc::clone(&self.undo));
         engine.call_in_background(record, operation, self.limit, move |_| self.undo_later());
     }
 
-    /// Undoes the start after [`LATE_REQUEST`]. The attempt must have been forgotten by then.
-    pub(super) fn undo_later(self) {
+    /// Undoes the start after [`LATE_REQUEST`]. The run must have been given back by then.
+    pub(crate) fn undo_later(self) {
         let Some(engine) = self.engine.upgrade() else { return };
         let sleep = engine.backend.sleep(LATE_REQUEST);
         let active = engine.active_call();
