@@ -11,9 +11,9 @@ pub enum Overlap {
     /// The new tick is skipped.
     #[default]
     Skip,
-    /// The first tick that waits runs when the active run has ended. Later ones are skipped. If no
-    /// process has asked for the tick that waits for 5 s, such as after a crash, the next tick waits
-    /// instead.
+    /// The first tick that waits runs when the active run has ended. Later ones are skipped. If its
+    /// call was dropped or its process has crashed, the next tick that is due at least 5 s later
+    /// waits instead.
     QueueOne,
     /// The active run is stopped at its next await. The new tick runs when that run has ended, or
     /// when its lease has expired.

@@ -14,6 +14,9 @@
 //! - Slots only increase: a slot that is older than the last started or skipped one never starts.
 //! - A slot starts again only after its run has failed or its lease has expired, and only if the
 //!   request permits it.
+//! - A slot that was due when a pause ended does not start after it, except again if its run was
+//!   active then.
+//! - A slot is skipped for one that waits only while a process asks for the one that waits.
 //! - At most one run has a valid lease. Each run has a higher fencing token than all runs before.
 //! - A newer slot starts at least `min_hold` after the last one, unless missed slots are in
 //!   between.

@@ -123,7 +123,7 @@ impl Starts {
         self.resumed.push((server_time, active));
     }
 
-    /// Records that a slot waits, since `server_time` or for longer.
+    /// Records that a process asks for a slot at `server_time`, which waits.
     pub(super) fn on_wait(&mut self, slot: u64, server_time: u64) {
         self.waits.retain(|(waiting, _)| *waiting != slot);
         self.waits.push((slot, server_time));
