@@ -243,6 +243,7 @@ local function activate(what, requested)
 end
 
 local function start(what, attempt)
+  if what > int('s') and r.t == 'L' and r.b then set('co', math.max(int('co'), int('s'))) end
   local from_missed = counted()
   set('s', what)
   set('a', attempt)

@@ -169,16 +169,34 @@ impl JobRunner {
         if self.call.schedule.catch_up != CatchUp::None {
             self.run_missed(since, now + 1, &stop).await?;
         }
-        self.repeat(&record, &stop).await?;
-        self.run_requested(record.request.is_some(), &stop).await
+        self.check(record, &stop).await
     }
 
     /// Runs a requested run, and a tick whose process crashed.
     async fn on_check(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
         let record = self.passing(self.call.store.read().await)?;
-        let Some(record) = record.flatten() else { return Ok(()) };
-        self.repeat(&record, &stop).await?;
-        self.run_requested(record.request.is_some(), &stop).await
+        match record.flatten() {
+            Some(record) => self.check(record, &stop).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Runs a requested run, and a tick whose process crashed. If the lease of a run ends before
+    /// the next check, checks again then.
+    async fn check(&self, mut record: Box<JobRecord>, stop: &watch::Receiver<bool>) -> Result<()> {
+        let next_check = self.now() + self.check_interval();
+        while let Some(lease_end) = record.lease_end().filter(|end| (self.now()..next_check).contains(end)) {
+            self.pause(Duration::from_millis(lease_end + 1 - self.now().min(lease_end)), stop).await;
+            if *stop.borrow() {
+                return Ok(());
+            }
+            match self.passing(self.call.store.read().await)?.flatten() {
+                Some(read) => record = read,
+                None => return Ok(()),
+            }
+        }
+        self.repeat(&record, stop).await?;
+        self.run_requested(record.request.is_some(), stop).await
     }
 
     /// Runs the current tick, unless another replica does.

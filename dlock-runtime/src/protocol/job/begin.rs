@@ -270,6 +270,9 @@ impl JobRecord {
     }
 
     fn start(&mut self, now: u64, slot: u64, attempt: u32, request: &BeginRequest) -> RunGrant {
+        if slot > self.slot && self.state == SlotState::Lost && self.began.is_some() {
+            self.counted = self.counted.max(self.slot); // it started in time, and no end has said so
+        }
         let counted = self.missed_since();
         self.slot = slot;
         self.attempt = attempt;

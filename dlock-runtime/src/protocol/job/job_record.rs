@@ -281,6 +281,11 @@ impl JobRecord {
         }
     }
 
+    /// Returns when the lease of the active run ends, unless it is renewed.
+    pub(crate) fn lease_end(&self) -> Option<u64> {
+        self.run.as_ref().map(|run| run.lease_end)
+    }
+
     /// Ends the active run if its lease is over.
     pub(super) fn expire_run(&mut self, now: u64) {
         if self.run.as_ref().is_some_and(|run| run.lease_end <= now) {

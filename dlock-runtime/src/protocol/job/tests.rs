@@ -380,6 +380,18 @@ fn missed_slots_run_before_the_current_one() {
 }
 
 #[test]
+fn a_lost_run_is_not_missed() {
+    let mut record = after_one_run();
+    started(record.begin(30_000, &tick(2, 30_000)));
+
+    let grant = started(record.begin(50_000, &late_tick(3, 50_000)));
+
+    assert_eq!(grant.counted, 30_000, "its own start has reported the slots before it");
+    let repeated = started(record.begin(50_001, &late_tick(3, 50_000)));
+    assert_eq!(repeated.counted, 30_000);
+}
+
+#[test]
 fn slots_before_the_job_was_seen_are_not_missed() {
     let mut record = JobRecord::default();
     let first = request(1, BeginKind::Tick { slot: 50_000, window: (0, u64::MAX), previous: Some(40_000) });
