@@ -44,8 +44,8 @@ async fn a_flood_in_a_reply_about_a_record_starts_no_body() {
     }
 }
 
-/// Each reply is within its limits. The replies of one pipeline are kept until it ends, and requests
-/// that wait for the connection are sent together.
+/// Each reply is within its limits. The replies of one pipeline are kept until it ends, and
+/// requests that wait for the connection are sent together.
 #[tokio::test]
 async fn memory_is_bounded_if_all_replies_are_as_long_as_allowed() {
     let _alone = alone().await;
