@@ -16,7 +16,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_runtime::{LockManager, Result};
-use dlock_tests::resident::{peak_bytes, reset_peak, resident_bytes};
+use dlock_tests::resident::resident_bytes;
 use dlock_tests::{Answer, HostileServer, Request, within};
 use tokio::sync::Notify;
 
@@ -46,11 +46,9 @@ async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
     ALONE.lock().await
 }
 
-/// Runs `what`, and asserts that the process uses at most 64 MiB more meanwhile. Where the system
-/// does not provide the peak, it is sampled.
+/// Runs `what`, and asserts that the process uses at most 64 MiB more meanwhile.
 async fn assert_bounded<T>(flood: &str, what: impl Future<Output = T>) -> T {
     let before = resident_bytes();
-    let has_peak = reset_peak();
     let mut most = before;
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
     tokio::pin!(what);
@@ -60,8 +58,7 @@ async fn assert_bounded<T>(flood: &str, what: impl Future<Output = T>) -> T {
             _ = ticks.tick() => most = most.max(resident_bytes()),
         }
     };
-    let peak = if has_peak { peak_bytes() } else { resident_bytes() };
-    let grown = most.max(peak).saturating_sub(before);
+    let grown = most.max(resident_bytes()).saturating_sub(before);
     assert!(grown < MOST, "{flood}: {} MiB", grown >> 20);
     done
 }

@@ -1,6 +1,7 @@
 //! Floods in replies about records and owners. Replies about records may be longer than those of
 //! locks.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use dlock_runtime::idempotent::IdempotentRecord;
 use dlock_runtime::scheduled::Schedule;
 use dlock_tests::{Answer, Request, within};
 use futures_util::future::join_all;
+use tokio::task::JoinSet;
 
 use super::topology::{DESCRIPTIONS, has_the_reason};
 use super::{LONG, alone, assert_bounded, connect, reported, server};
@@ -44,31 +46,24 @@ async fn a_flood_in_a_reply_about_a_record_starts_no_body() {
     }
 }
 
-/// Each reply is within its limits. The replies of one pipeline are kept until it ends, and
-/// requests that wait for the connection are sent together.
-#[tokio::test]
+/// Each reply is within its limits. The replies of one pipeline are kept until it ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_is_bounded_if_all_replies_are_as_long_as_allowed() {
     let _alone = alone().await;
     let text = vec![b'a'; (4 << 20) - 64];
     let reply = [format!("${}\r\n", text.len()).as_bytes(), &text, b"\r\n"].concat();
-    let are_waiting = Arc::new(OnceLock::new());
-    let may_connect = Arc::clone(&are_waiting);
     let server = server(move |request| {
-        may_connect.wait();
         matches!(request.name(), "EVAL" | "EVALSHA" | "SET").then(|| Answer::Raw(reply.clone()))
     });
-    let url = format!("{}?connect=lazy&response_timeout=20s&tracking=off", server.url());
+    let url = format!("{}?response_timeout=20s&tracking=off", server.url());
     let manager = connect(&url).await.expect("the handshake succeeds");
 
     let outcomes = assert_bounded("long replies", async {
-        let calls = (0..36).map(|number| {
+        let calls = (0..18).map(|number| {
             let call = manager.idempotent(format!("charge:{number}"));
             let body = async |_: IdempotentRecord| -> Result<(), Error> { panic!("a body starts") };
             tokio::spawn(async move { call.run_attached(body).await.map(drop) })
         });
-        let calls: Vec<_> = calls.collect();
-        tokio::task::yield_now().await; // each call is polled once
-        are_waiting.set(()).expect("they wait");
         let called = within(LONG, "the calls", join_all(calls)).await;
         // Locks use the same connection.
         let locks = (0..64).map(|number| {
@@ -81,6 +76,37 @@ async fn memory_is_bounded_if_all_replies_are_as_long_as_allowed() {
 
     for outcome in outcomes {
         assert!(outcome.expect("no body starts").is_err());
+    }
+}
+
+/// Calls that wait for the connection are sent together, but their replies are not kept together.
+#[tokio::test]
+async fn a_long_reply_is_kept_until_the_next_one_at_most() {
+    let _alone = alone().await;
+    let (are_waiting, replies) = (Arc::new(OnceLock::new()), AtomicUsize::new(0));
+    let may_connect = Arc::clone(&are_waiting);
+    let server = server(move |request| {
+        may_connect.wait();
+        let is_call = matches!(request.name(), "EVAL" | "EVALSHA");
+        is_call.then(|| match replies.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => Answer::Raw(b"$1\r\na\r\n".to_vec()),
+            _ => Answer::Silence,
+        })
+    });
+    let url = format!("{}?connect=lazy&response_timeout=20s&tracking=off", server.url());
+    let manager = connect(&url).await.expect("it waits for no server");
+    let mut calls = JoinSet::new();
+    for number in 0..18 {
+        let call = manager.idempotent(format!("charge:{number}"));
+        let body = async |_: IdempotentRecord| -> Result<(), Error> { panic!("a body starts") };
+        calls.spawn(async move { call.run_attached(body).await.map(drop) });
+    }
+    tokio::task::yield_now().await; // each call is polled once
+    are_waiting.set(()).expect("they wait");
+
+    for _ in 0..2 {
+        let called = within(Duration::from_secs(10), "a call that has its reply", calls.join_next()).await;
+        assert!(called.expect("it was spawned").expect("no body starts").is_err());
     }
 }
 

@@ -253,20 +253,16 @@ impl Attempt {
             telemetry::idempotent_result_not_stored(self.key(), Some(name));
         }
         let event = self.step_event(name.to_owned(), result);
-        match self.send(event.clone()).await {
-            Ok(reply) => {
-                lock(&self.steps).confirm(name);
-                report_unstored(self.key(), &event, Ok(&reply));
-                match reply {
-                    IdempotencyReply::Done => Ok(()),
-                    _ => Err(self.lease.lose(LossCause::NotOwner)),
-                }
-            }
-            Err(_) => {
-                let (steps, name) = (Arc::clone(&self.steps), name.to_owned());
-                self.send_in_order(vec![event], move || lock(&steps).confirm(&name));
-                Ok(())
-            }
+        let Ok(reply) = self.send(event.clone()).await else {
+            let (steps, name) = (Arc::clone(&self.steps), name.to_owned());
+            self.send_in_order(vec![event], move || lock(&steps).confirm(&name));
+            return Ok(());
+        };
+        lock(&self.steps).confirm(name);
+        report_unstored(self.key(), &event, Ok(&reply));
+        match reply {
+            IdempotencyReply::Done => Ok(()),
+            _ => Err(self.lease.lose(LossCause::NotOwner)),
         }
     }
 
