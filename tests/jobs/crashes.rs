@@ -137,7 +137,7 @@ async fn a_runner_that_starts_later_repeats_a_crashed_tick_within_its_lease() {
         let (manager, body) = (fleet[1].manager(), |_| async { Ok::<_, Error>(()) });
         let runner = Jobs::new(manager.clone()).add("report", schedule, body);
         let running = tokio::spawn(runner.run_until(std::future::pending()));
-        tokio::time::sleep(SECOND).await;
+        tokio::time::sleep(8 * SECOND).await; // the lease is renewed, and ends between two checks
 
         fleet[0].crash();
         tokio::time::sleep(10 * SECOND + Duration::from_millis(250)).await;
