@@ -127,7 +127,7 @@ mod tests {
         assert_listed("last fencing token of a job", "2⁵³ - 2");
         assert!(
             include_str!("scheduled/job.lua")
-                .contains(&format!("HISTORY, FURTHEST_AHEAD, LONGEST_EARLY = {HISTORY},"))
+                .contains(&format!("HISTORY, FURTHEST_AHEAD, LONGEST_EARLY, LONGEST_SILENCE = {HISTORY},"))
         );
         assert!(include_str!("scheduled/job_call.rs").contains("LONGEST_ERROR: usize = 512;"));
         assert_listed("history of a job", &format!("{HISTORY} runs, with 512 bytes of an error each"));

@@ -239,7 +239,7 @@ pub(super) async fn run_detached<V: Send + 'static>(
     execution: impl Future<Output = Result<V>> + Send + 'static,
 ) -> Result<V> {
     if Scope::current().is_some() {
-        return Box::pin(execution).await; // otherwise, all detached calls have room for it
+        return Box::pin(execution).await; // it is large, and other calls do not need it
     }
     let execution = in_current_scope(execution).in_current_span();
     match tokio::spawn(execution).await {

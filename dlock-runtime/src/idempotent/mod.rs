@@ -423,7 +423,8 @@ impl<P> Idempotent<P> {
         self.decode_unless_running(self.without_wait().run_bytes_attached(body).await)
     }
 
-    /// Runs `body` on a task of its own, or returns the stored bytes.
+    /// Runs `body` on a task of its own, or returns the stored bytes. Inside a lock, runs it
+    /// within this future.
     ///
     /// It is the form of [`run`](Self::run) for results that are not JSON, such as HTTP responses.
     /// The body returns its value for this call, and what to store for later ones.

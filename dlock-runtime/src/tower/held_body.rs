@@ -122,7 +122,9 @@ where
                 Poll::Pending => {}
                 Poll::Ready(frame) => {
                     lock.failed |= frame.as_ref().is_some_and(is_failed);
-                    let has_ended = !matches!(frame, Some(Ok(_))) || body.is_end_stream();
+                    // Nothing follows trailers, so a server does not poll again.
+                    let is_open = matches!(&frame, Some(Ok(frame)) if !frame.is_trailers());
+                    let has_ended = !is_open || body.is_end_stream();
                     if has_ended {
                         this.body.set(None);
                     }

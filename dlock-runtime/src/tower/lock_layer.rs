@@ -144,7 +144,9 @@ impl<F: Clone> LockLayer<F> {
     /// If the lock is lost meanwhile, the body is dropped, and the stream ends with
     /// [`Error::Lost`]. With [`OnLost::Finish`], it is sent to its end. For
     /// [`MinHoldOn::Ok`](crate::MinHoldOn::Ok), a body fails if it ends with an error or with an
-    /// error in the trailer `grpc-status`, or is dropped before its end.
+    /// error in the trailer `grpc-status`, or is dropped before its end. A server drops a body
+    /// after the bytes that the response's `Content-Length` says, so a body that then does not know
+    /// its end (`is_end_stream`) is no success.
     #[must_use]
     pub fn until_body_end(self, until_body_end: bool) -> Self {
         self.with(|settings| settings.until_body_end = until_body_end)
