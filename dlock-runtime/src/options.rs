@@ -228,8 +228,8 @@ pub enum MinHoldOn {
     ///
     /// A body of the attribute or of [`Lock::try_run`](crate::Lock::try_run) succeeds if it
     /// completes without an error, and one of [`Lock::run`](crate::Lock::run) if it completes. With
-    /// a guard, [`release`](crate::LockGuard::release) is the success, and dropping it is not. For
-    /// the feature `tower`, `LockLayer` says which responses are a success.
+    /// a guard, [`release`](crate::LockGuard::release) is the success, and dropping it is not.
+    /// `LockLayer` (feature `tower`) says which responses are a success.
     Ok,
 }
 

@@ -118,6 +118,13 @@ async fn until_crashed(shop: &Shop) -> Answer {
     answer
 }
 
+/// Sends a request whose handler panics.
+async fn assert_panics(shop: &Shop) {
+    let shop = shop.clone();
+    let sent = tokio::spawn(async move { shop.send(post_body("k", "")).await });
+    assert!(sent.await.is_err_and(|failed| failed.is_panic()));
+}
+
 #[tokio::test]
 async fn a_panic_is_repeated_only_with_rerun() {
     let world = World::in_memory();
@@ -128,11 +135,7 @@ async fn a_panic_is_repeated_only_with_rerun() {
     };
     let settings = |layer: crate::shop::ShopLayer| layer.on_crash(OnCrash::Rerun).wait(LIMIT);
     let shop = Shop::with_handler(world.url(), post(handler), settings).await;
-    let first = tokio::spawn({
-        let shop = shop.clone();
-        async move { shop.send(post_body("k", "")).await }
-    });
-    assert!(first.await.is_err_and(|failed| failed.is_panic()));
+    assert_panics(&shop).await;
 
     let second = shop.send(post_body("k", "")).await;
     let third = shop.send(post_body("k", "")).await;
@@ -191,11 +194,7 @@ async fn the_handler_finds_its_record() {
     };
     let settings = |layer: crate::shop::ShopLayer| layer.on_crash(OnCrash::Resume).wait(LIMIT);
     let shop = Shop::with_handler(world.url(), post(handler), settings).await;
-    let first = tokio::spawn({
-        let shop = shop.clone();
-        async move { shop.send(post_body("k", "")).await }
-    });
-    assert!(first.await.is_err_and(|failed| failed.is_panic()));
+    assert_panics(&shop).await;
 
     let second = shop.send(post_body("k", "")).await;
 
@@ -215,11 +214,7 @@ async fn a_refusal_after_a_refused_step_is_not_stored() {
     };
     let settings = |layer: crate::shop::ShopLayer| layer.on_crash(OnCrash::Resume).wait(LIMIT);
     let shop = Shop::with_handler(world.url(), post(handler), settings).await;
-    let first = tokio::spawn({
-        let shop = shop.clone();
-        async move { shop.send(post_body("k", "")).await }
-    });
-    assert!(first.await.is_err_and(|failed| failed.is_panic()));
+    assert_panics(&shop).await;
 
     let second = shop.send(post_body("k", "")).await;
     let third = shop.send(post_body("k", "")).await;

@@ -255,7 +255,11 @@ impl Attempt {
         let event = self.step_event(name.to_owned(), result);
         let Ok(reply) = self.send(event.clone()).await else {
             let (steps, name) = (Arc::clone(&self.steps), name.to_owned());
-            self.send_in_order(vec![event], move || lock(&steps).confirm(&name));
+            self.send_in_order(vec![event], move |is_answered| {
+                if is_answered {
+                    lock(&steps).confirm(&name);
+                }
+            });
             return Ok(());
         };
         lock(&self.steps).confirm(name);
@@ -280,11 +284,11 @@ impl Attempt {
 
     /// Sends events in the background, each after the reply to the one before. The first event that
     /// is refused, or has no reply within the time to live of the record, ends the order, and is
-    /// reported. `on_end` is called at the end in any case.
+    /// reported. `on_end` gets whether the last event that was sent has a reply.
     pub(super) fn send_in_order(
         &self,
         events: Vec<IdempotencyEvent>,
-        on_end: impl FnOnce() + Send + 'static,
+        on_end: impl FnOnce(bool) + Send + 'static,
     ) {
         let of = (self.key().clone(), Name::clone(&self.lease.record));
         send_in_order(self.engine(), of, events.into(), self.terms.ttl, Box::new(on_end));
@@ -311,9 +315,9 @@ fn send_in_order(
     (key, record): (LockKey, Name),
     mut events: VecDeque<IdempotencyEvent>,
     limit: Duration,
-    on_end: Box<dyn FnOnce() + Send>,
+    on_end: Box<dyn FnOnce(bool) + Send>,
 ) {
-    let Some(event) = events.pop_front() else { return on_end() };
+    let Some(event) = events.pop_front() else { return on_end(true) };
     let (weak, name) = (Arc::downgrade(engine), Name::clone(&record));
     engine.call_in_background(name, Arc::new(RecordOperation(event.clone())), limit, move |reply| {
         let reply = reply.and_then(|reply| decode(&reply).map_err(|_| unexpected_reply()));
@@ -322,7 +326,7 @@ fn send_in_order(
             Some(engine) if matches!(reply, Ok(IdempotencyReply::Done)) => {
                 send_in_order(&engine, (key, record), events, limit, on_end);
             }
-            _ => on_end(),
+            _ => on_end(reply.is_ok()),
         }
     });
 }

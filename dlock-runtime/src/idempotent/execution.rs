@@ -173,7 +173,7 @@ impl Execution {
         let late_start = self.attempt.late_start(&event);
         let mut events = self.steps_before(&event);
         events.push(event);
-        self.attempt.send_in_order(events, move || {
+        self.attempt.send_in_order(events, move |_| {
             drop(pending);
             if let Some(late_start) = late_start {
                 late_start.undo_later();
@@ -239,7 +239,7 @@ pub(super) async fn run_detached<V: Send + 'static>(
     execution: impl Future<Output = Result<V>> + Send + 'static,
 ) -> Result<V> {
     if Scope::current().is_some() {
-        return Box::pin(execution).await; // it is large, and other calls do not need it
+        return Box::pin(execution).await; // otherwise, it makes the future of every call larger
     }
     let execution = in_current_scope(execution).in_current_span();
     match tokio::spawn(execution).await {

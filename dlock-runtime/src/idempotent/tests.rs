@@ -287,7 +287,7 @@ async fn a_body_inside_a_lock_is_dropped_with_the_call_that_holds_it() {
     assert!(dropped.is_err());
     assert_eq!(ended.load(Ordering::SeqCst), 1, "the body has ended");
     drop(manager.lock("account:7").retry(0).acquire().await.expect("it is free"));
-    assert_eq!(state(&call).await, Some(IdempotencyState::InProgress), "it counts as crashed");
+    assert_eq!(state(&call).await, Some(IdempotencyState::InProgress), "until its lease ends");
     let again = call.wait(60 * SECOND).run(async |_| Ok::<_, Error>(2)).await;
     assert_eq!(again.expect("it runs again").into_value(), 2);
 }
@@ -376,6 +376,7 @@ async fn a_duplicate_with_another_payload_does_not_wait() {
 #[cfg(feature = "testing")]
 mod outages {
     use super::*;
+    use crate::engine::store_calls::MAX_BACKGROUND_CALLS;
     use crate::idempotent::OnUnavailable;
     use crate::telemetry::tests::emitted;
     use crate::testing::TestLocks;
@@ -426,6 +427,28 @@ mod outages {
 
             assert_eq!(again.expect("it runs").into_value(), 1, "{key}: the step is not repeated");
         }
+    }
+
+    /// The manager has too many requests in the background to store the step there.
+    #[tokio::test(start_paused = true)]
+    async fn a_step_without_a_place_in_the_background_is_not_forgotten() {
+        let locks = TestLocks::new();
+        let call = locks.manager().idempotent("k");
+        let failed = call.run_attached(async |record| {
+            let outage = locks.outage();
+            for _ in 0..MAX_BACKGROUND_CALLS {
+                let other = Arc::new(TestOperation::default());
+                locks.manager().engine().call_in_background("other".into(), other, SECOND, |_| {});
+            }
+            record.step("psp", async || Ok::<_, Error>(1)).await?;
+            outage.end();
+            Err::<u8, _>(Error::NotInstalled {})
+        });
+        assert!(matches!(failed.await, Err(Error::NotInstalled {})));
+
+        let again = call.run(async |record| record.step("psp", async || Ok::<_, Error>(2)).await).await;
+
+        assert_eq!(again.expect("it runs").into_value(), 1, "the step is not repeated");
     }
 
     /// Another attempt may repeat it.

@@ -21,7 +21,7 @@ use crate::idempotent::{BytesOutcome, Completion, IdempotentRecord};
 use crate::key::LockKey;
 use crate::tower::layer_body::{BoxError, LayerBody, ResponseFuture};
 use crate::tower::ready_service::take_ready;
-use crate::tower::response_problem::{ResponseProblem, is_grpc};
+use crate::tower::response_problem::{ResponseProblem, is_error, is_grpc};
 
 /// The service of an [`IdempotencyLayer`](super::IdempotencyLayer).
 #[derive(Clone)]
@@ -185,14 +185,14 @@ where
         Ok(response) => response,
         Err(error) => return (Completion::Forget, Err(error)),
     };
+    // A refusal is not final if a step of the handler was refused: see `Execution`.
+    let is_error = is_error(&response);
     let (parts, body) = response.into_parts();
     // A handler that refuses half a request has not judged the whole one.
     let is_cut = failure.load(Ordering::Acquire) && !parts.status.is_success();
     if is_cut || !settings.is_stored(&parts) {
         return (Completion::Forget, Ok(Response::from_parts(parts, LayerBody::received(body))));
     }
-    // A refusal is not final if a step of the handler was refused: see `Execution`.
-    let is_error = parts.status.as_u16() >= 400;
     let not_stored = if is_error { Completion::ErrorNotStored } else { Completion::NotStored };
     let too_long = body.size_hint().lower() > settings.max_response as u64;
     if too_long || stored_response::is_endless(&parts) {
