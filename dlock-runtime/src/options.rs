@@ -101,13 +101,17 @@ impl Options {
 
     /// Returns the terms of the hold, with `default` as the lease of calls that set none.
     pub(crate) fn terms(&self, default: Duration) -> HoldTerms {
-        let Self { renew, max_hold, min_hold, .. } = *self;
+        let Self { renew, max_hold, min_hold, min_hold_on, .. } = *self;
         // A little longer than `max_hold`, so that `max_hold` ends the hold before the margin of
         // the lease does.
         let longest =
             max_hold.map_or(Duration::MAX, |max_hold| max_hold.saturating_add(max_hold / 50 + LEASE_MARGIN));
         let lease = self.lease.unwrap_or_else(|| default.min(longest));
-        HoldTerms::of_lease(lease).renew(renew).max_hold(max_hold).min_hold(min_hold)
+        HoldTerms::of_lease(lease)
+            .renew(renew)
+            .max_hold(max_hold)
+            .min_hold(min_hold)
+            .min_hold_on_success(min_hold_on == MinHoldOn::Ok)
     }
 
     /// As [`Lock::lease`](crate::Lock::lease).
@@ -230,6 +234,10 @@ pub enum MinHoldOn {
     /// completes without an error, and one of [`Lock::run`](crate::Lock::run) if it completes. With
     /// a guard, [`release`](crate::LockGuard::release) is the success, and dropping it is not.
     /// `LockLayer` (feature `tower`) says which responses are a success.
+    ///
+    /// If the hold is lost before the body ends, because of `max_hold` or a shutdown, the body is
+    /// stopped and the lock is released. With [`OnLost::Finish`] a later success retains the lock,
+    /// unless its lease has ended by then.
     Ok,
 }
 

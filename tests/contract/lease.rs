@@ -11,6 +11,7 @@ use super::{LEASE, LONG, is_held};
 
 contract![
     the_lease_of_a_leaked_guard_ends,
+    the_lease_of_a_guard_that_is_leaked_after_a_hand_off_ends,
     the_watchdog_keeps_a_lease_alive_for_five_leases,
     an_unused_guard_is_renewed,
     a_lease_that_is_not_renewed_is_lost_at_its_end,
@@ -30,6 +31,26 @@ async fn the_lease_of_a_leaked_guard_ends(world: World) {
 
     assert!(granted.is_ok(), "{granted:?}");
     assert!(took < LEASE + Duration::from_millis(250), "{took:?}");
+}
+
+async fn the_lease_of_a_guard_that_is_leaked_after_a_hand_off_ends(world: World) {
+    let (first, second) = (world.manager().await, world.manager().await);
+    for (key, lease, extension) in [("longer", LONG, None), ("extended", LEASE, Some(LONG))] {
+        let held = first.lock(key).lease(lease).acquire().await.expect("the lock is free");
+        if let Some(extension) = extension {
+            held.extend(extension).await.expect("it is held");
+        }
+
+        let next = first.lock(key).lease(LEASE).renew(false).wait(LONG);
+        let (next, released) = futures_util::future::join(next.acquire(), held.release()).await;
+        std::mem::forget(next.expect("it was released"));
+        let started = Instant::now();
+        let granted = second.lock(key).lease(LONG).wait(LONG).acquire().await;
+        let took = started.elapsed();
+
+        assert!(released.is_ok() && granted.is_ok(), "{key}: {released:?} {granted:?}");
+        assert!(took < LEASE + Duration::from_millis(250), "{key}: the key lived on for {took:?}");
+    }
 }
 
 async fn the_watchdog_keeps_a_lease_alive_for_five_leases(world: World) {

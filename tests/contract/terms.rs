@@ -31,6 +31,8 @@ contract![
     min_hold_applies_after_error_panic_and_cancellation,
     min_hold_on_ok_applies_only_after_success,
     min_hold_applies_after_max_hold,
+    min_hold_on_ok_applies_after_max_hold_only_if_the_body_succeeds,
+    min_hold_on_ok_does_not_apply_to_a_body_that_outlasts_a_shutdown,
     min_hold_does_not_affect_the_holder_of_a_stolen_lock,
     min_hold_applies_after_a_shutdown,
     min_hold_applies_after_its_manager_is_dropped,
@@ -333,6 +335,40 @@ async fn min_hold_applies_after_max_hold(world: World) {
 
     assert!(matches!(stopped, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{stopped:?}");
     assert!(is_held(&world, "job").await);
+}
+
+async fn min_hold_on_ok_applies_after_max_hold_only_if_the_body_succeeds(world: World) {
+    let manager = world.manager().await;
+    let of = |key| manager.lock(key).lease(LEASE).max_hold(LEASE).min_hold(LONG).min_hold_on(MinHoldOn::Ok);
+    // The key lives on for most of a lease.
+    let beyond = LEASE + LEASE / 5;
+
+    let stopped = never(&of("stopped")).await;
+    let finishes = of("finished").on_lost(OnLost::Finish);
+    let finished = finishes.try_run(async |_guard| Ok::<_, Error>(world.let_pass(beyond).await)).await;
+    let fails = of("failed").on_lost(OnLost::Finish);
+    let failed = fails
+        .try_run(async |_guard| {
+            world.let_pass(beyond).await;
+            Err::<(), Error>(not_placed())
+        })
+        .await;
+
+    assert!(matches!(stopped, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{stopped:?}");
+    assert!(finished.is_ok() && failed.is_err(), "{finished:?} {failed:?}");
+    assert!(!is_held(&world, "stopped").await && !is_held(&world, "failed").await);
+    assert!(is_held(&world, "finished").await);
+}
+
+async fn min_hold_on_ok_does_not_apply_to_a_body_that_outlasts_a_shutdown(world: World) {
+    let manager = world.manager().await;
+    let lock = manager.lock("job").lease(LONG).min_hold(LONG * 2).min_hold_on(MinHoldOn::Ok);
+    let guard = lock.on_lost(OnLost::Finish).acquire().await.expect("it is free");
+
+    manager.shutdown(Duration::ZERO).await;
+
+    assert!(guard.check().is_err());
+    assert!(!is_held(&world, "job").await, "no work has succeeded under it");
 }
 
 async fn min_hold_does_not_affect_the_holder_of_a_stolen_lock(world: World) {

@@ -80,6 +80,27 @@ async fn tasks_of_one_process_hand_off_without_a_command() {
 }
 
 #[tokio::test]
+async fn a_task_with_another_lease_renews_the_lock_or_acquires_it_again() {
+    let wire = Wire::start();
+    let manager = wire.manager_with("?tracking=off&handoff_budget=10s").await;
+    for (key, lease, commands, keyspace) in [
+        ("longer", LONG * 2, "1 EVALSHA", "1 evalsha, 1 getrange, 1 pexpire, 1 pttl"),
+        ("shorter", LONG / 2, "1 EVALSHA, 1 SET", "1 del, 1 evalsha, 1 getrange, 1 set"),
+    ] {
+        let held = hold(&manager, key).await;
+        let next = manager.lock(key).lease(lease).wait(LONG);
+
+        let mut granted = None;
+        let cost = wire
+            .cost(async { granted = Some(futures_util::future::join(next.acquire(), release(held)).await.0) })
+            .await;
+
+        cost.is(commands, keyspace);
+        release(granted.expect("it was polled").expect("it was released")).await;
+    }
+}
+
+#[tokio::test]
 async fn each_handoff_budget_probes_waiters_with_one_command() {
     let wire = Wire::start();
     let manager = wire.manager_with("?tracking=off&handoff_budget=1s").await;

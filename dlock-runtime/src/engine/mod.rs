@@ -331,12 +331,12 @@ impl Engine {
 
     /// Releases the lock that `acquisition` holds or has lost, at `now`.
     ///
-    /// `ran`: a body may have run under it, so that `min_hold` applies. `by`: what releases it.
-    /// Sends nothing to the server if the lock is handed off to another task of this process.
+    /// `is_kept`: `min_hold` applies to its end. `by`: what releases it. Sends nothing to the server
+    /// if the lock is handed off to another task of this process.
     pub(crate) fn release(
         &self,
         acquisition: &AcquisitionRef,
-        ran: bool,
+        is_kept: bool,
         by: ReleasedBy,
         report: ReleaseReport<'_>,
         now: BootInstant,
@@ -356,10 +356,10 @@ impl Engine {
             effects.holders -= i64::from(was_granted);
             let released = self.with_locked(slots, (key, hash), now, effects, |key_state, cx| match left {
                 Some(left) => {
-                    key_state.release_residual(left, ran, cx);
+                    key_state.release_residual(left, is_kept, cx);
                     ReleaseOutcome::HandedOff
                 }
-                None if ran => key_state.release(acquisition, cx),
+                None if is_kept => key_state.release(acquisition, cx),
                 None => key_state.cancel_granted(acquisition, cx),
             });
             let ReleaseOutcome::Send(token, command) = released else { return PendingRelease::Done };
@@ -473,8 +473,10 @@ impl Engine {
             (AcquisitionRef(SharedAcquisition::clone(acquisition)), acquisition.key.name());
         // If the key becomes tracked meanwhile, an invalidation follows, and the hold is verified
         // again.
-        let held = self
-            .with_key(key, |key_state, _| Some((key_state.token_of(&acquisition)?, key_state.is_tracked())));
+        let held = self.with_key(key, |key_state, cx| {
+            let token = key_state.on_holder_request(&acquisition, command, cx)?;
+            Some((token, key_state.is_tracked()))
+        });
         let Some((token, is_tracked)) = held else {
             self.check_hold(&acquisition, self.now())?;
             return Err((LossCause::Released, Duration::ZERO));

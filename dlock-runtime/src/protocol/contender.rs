@@ -460,6 +460,11 @@ impl<A: Clone + PartialEq> KeyState<A> {
                     hold.on_confirmed(sent, lease, ctx);
                 }
             }
+            // A renewal would not shorten the time to live.
+            Some(wanted) if wanted < lease => {
+                ctx.send(token, Command::RELEASE);
+                self.contend(fleet_hold, ctx);
+            }
             Some(_) => {
                 let step = match step {
                     ContenderState::Confirming { .. } => step,
@@ -470,7 +475,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// Renews a held lock to the lease of the task that gets it, before that task starts.
+    /// Renews a held lock to the longer lease of the task that gets it, before that task starts.
     ///
     /// `step` is [`ContenderState::Confirming`], with what the last task of this process leaves. A
     /// task that follows another one continues its budget, and the fleet hold counts from the start

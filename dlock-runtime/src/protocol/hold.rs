@@ -87,14 +87,24 @@ impl HoldStatus {
 struct ExtendedTerms<A> {
     /// When the acquisition ends, however often it is renewed.
     ends: BootInstant,
-    /// No other acquisition gets the lock before this time.
+    /// No other acquisition gets the lock before this time, unless `needs_success` and the work
+    /// fails.
     kept_until: BootInstant,
+    needs_success: bool,
+    /// When the longest `extend` that was sent for the hold ends, even if no reply arrived.
+    extended_until: BootInstant,
     levels: NestedCalls<A>,
 }
 
 impl<A: Clone + PartialEq> Default for ExtendedTerms<A> {
     fn default() -> Self {
-        Self { ends: BootInstant::NEVER, kept_until: BootInstant::START, levels: NestedCalls::new() }
+        Self {
+            ends: BootInstant::NEVER,
+            kept_until: BootInstant::START,
+            needs_success: false,
+            extended_until: BootInstant::START,
+            levels: NestedCalls::new(),
+        }
     }
 }
 
@@ -104,6 +114,8 @@ impl<A: Clone + PartialEq> Default for ExtendedTerms<A> {
 pub(crate) struct ResidualHold {
     pub(super) token: Token,
     pub(super) kept_until: BootInstant,
+    /// Whether `kept_until` applies only if the body succeeds.
+    pub(super) needs_success: bool,
     /// When the lease of the hold expires.
     pub(crate) deadline: BootInstant,
 }
@@ -177,11 +189,16 @@ impl<A: Clone + PartialEq> Hold<A> {
         self.more.as_ref().map_or(BootInstant::START, |more| more.kept_until)
     }
 
+    fn needs_success(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.needs_success)
+    }
+
     /// Sets the bounds of an acquisition that begins at `since`.
     fn bound(&mut self, terms: &HoldTerms, since: BootInstant) {
         if self.more.is_some() || terms.has_bounds() {
             let more = self.more.get_or_insert_default();
             (more.ends, more.kept_until) = (terms.ends(since), terms.kept_until(since));
+            more.needs_success = terms.needs_success();
         }
     }
 
@@ -306,6 +323,15 @@ impl<A: Clone + PartialEq> Hold<A> {
         self.begin_budget(self.budget.answered(sent, ctx.now, has_no_waiters, ctx.rules));
     }
 
+    /// Returns `true` if the key may live for longer than the lease of `next` from now: the hold
+    /// has a longer lease, or was extended. A renewal never shortens that time, so if the process
+    /// ended under `next`, the lock would be blocked for longer than the lease of its holder.
+    fn may_outlive(&self, next: &QueueEntry<A>, now: BootInstant) -> bool {
+        let lease = next.terms.lease();
+        let extended_until = self.more.as_ref().map_or(BootInstant::START, |more| more.extended_until);
+        self.lease() > lease || extended_until.since(now) > lease
+    }
+
     /// Returns `true` if `next` can be granted the lock without a request to the server: its lease
     /// is the same, and enough of it remains. A grant that is not confirmed passes to the next task
     /// in the same state.
@@ -317,7 +343,7 @@ impl<A: Clone + PartialEq> Hold<A> {
         self.renew && next.terms.is_renewed() && lease == self.lease() && is_enough
     }
 
-    /// Returns the contender's state for a task that gets the lock with another lease, and the
+    /// Returns the contender's state for a task that gets the lock with a longer lease, and the
     /// fleet hold at its start. The task continues the budget, but not while the lock is yielded.
     fn confirming(&self, now: BootInstant) -> (ContenderState, FleetHold) {
         let is_tracked = self.is_tracked();
@@ -369,13 +395,12 @@ impl<A: Clone + PartialEq> KeyState<A> {
             return ReleaseOutcome::Send(token, self.release_last(token, ctx));
         };
         if !hold.deadline.holds_at(ctx.now) {
-            ctx.send(token, Command::RELEASE);
-            let fleet_hold = self.end_hold(token, ctx.now);
-            self.contend(fleet_hold, ctx);
+            self.release_and_contend(token, ctx);
             return ReleaseOutcome::HandedOff;
         }
         match hold.budget.next(ctx.now, *ctx.contended, ctx.rules) {
             HandoffDecision::Yield => self.yield_to_other_processes(token, ctx),
+            _ if hold.may_outlive(next, ctx.now) => self.release_and_contend(token, ctx),
             decision if hold.can_hand_off_to(next, ctx) => {
                 if decision == HandoffDecision::HandOffAndProbe {
                     hold.probe_waiters(ctx);
@@ -385,6 +410,32 @@ impl<A: Clone + PartialEq> KeyState<A> {
             _ => self.renew_for_head(token, ctx),
         }
         ReleaseOutcome::HandedOff
+    }
+
+    /// Releases the hold, and contends for the next task under a fresh token. Both requests are sent
+    /// together.
+    fn release_and_contend(&mut self, token: Token, ctx: &mut EventContext<'_, A>) {
+        let fleet_hold = self.end_hold(token, ctx.now);
+        ctx.send(token, Command::Release { fleet_hold: fleet_hold.announced(ctx.rules) });
+        self.contend(fleet_hold, ctx);
+    }
+
+    /// Records a request that the holder sends itself, and returns the token to send it under.
+    /// Returns `None` if the acquisition does not hold the lock.
+    pub(crate) fn on_holder_request(
+        &mut self,
+        acquisition: &A,
+        command: Command,
+        ctx: &EventContext<'_, A>,
+    ) -> Option<Token> {
+        let hold = self.holds.of_acquisition(acquisition)?;
+        if let Command::Renew { lease } = command
+            && lease > hold.lease()
+        {
+            let more = hold.more.get_or_insert_default();
+            more.extended_until = more.extended_until.max(ctx.now.plus(lease));
+        }
+        Some(hold.token)
     }
 
     /// Removes a hold that has ended, and returns how long the fleet has held the lock.
@@ -509,7 +560,10 @@ impl<A: Clone + PartialEq> KeyState<A> {
     fn on_not_yielded(&mut self, token: Token, ctx: &mut EventContext<'_, A>) {
         let (Some(hold), Some(head)) = (self.holds.with_token(token), self.queue.head()) else { return };
         *ctx.contended = false;
-        if hold.can_hand_off_to(head, ctx) {
+        if hold.may_outlive(head, ctx.now) {
+            self.queue.end_contender();
+            self.release_and_contend(token, ctx);
+        } else if hold.can_hand_off_to(head, ctx) {
             hold.begin_budget(HandoffBudget::starting_at(ctx.now));
             hold.is_yielded = false;
             self.queue.end_contender();
@@ -600,8 +654,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
     fn mark_lost(&mut self, token: Token, cause: LossCause, ctx: &mut EventContext<'_, A>) {
         let Some(hold) = self.holds.with_token(token) else { return };
         hold.close(ctx);
-        let (kept_until, deadline) = (hold.kept_until(), hold.deadline.at());
-        let left = ResidualHold { token, kept_until, deadline };
+        let (kept_until, needs_success) = (hold.kept_until(), hold.needs_success());
+        let left = ResidualHold { token, kept_until, needs_success, deadline: hold.deadline.at() };
         let left = (cause != LossCause::NotOwner).then_some(left);
         ctx.actions.push(Action::Revoke { acquisition: hold.acquisition.clone(), cause, left });
         let fleet_hold = self.end_hold(token, ctx.now);

@@ -11,6 +11,8 @@ pub(crate) struct HoldTerms {
     max_hold: Option<Duration>,
     /// Zero if there is no minimum.
     min_hold: Duration,
+    /// Whether `min_hold` applies only if the work succeeds.
+    needs_success: bool,
     renew: bool,
 }
 
@@ -18,7 +20,7 @@ impl HoldTerms {
     /// Returns terms without bounds that the watchdog renews. The key lives for `lease` if it is
     /// not renewed.
     pub(crate) const fn of_lease(lease: Duration) -> Self {
-        Self { lease, max_hold: None, min_hold: Duration::ZERO, renew: true }
+        Self { lease, max_hold: None, min_hold: Duration::ZERO, needs_success: false, renew: true }
     }
 
     /// Sets whether the watchdog renews the hold.
@@ -37,12 +39,21 @@ impl HoldTerms {
         Self { min_hold, ..self }
     }
 
+    /// Sets whether `min_hold` applies only if the work succeeds.
+    pub(crate) const fn min_hold_on_success(self, needs_success: bool) -> Self {
+        Self { needs_success, ..self }
+    }
+
     pub(crate) const fn lease(&self) -> Duration {
         self.lease
     }
 
     pub(super) const fn is_renewed(&self) -> bool {
         self.renew
+    }
+
+    pub(super) const fn needs_success(&self) -> bool {
+        self.needs_success
     }
 
     /// Returns `true` if `max_hold` or `min_hold` is set.

@@ -218,6 +218,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Returns the token under which the acquisition holds the lock, or `None` if it does not hold
     /// it.
+    #[cfg(test)]
     pub(crate) fn token_of(&self, acquisition: &A) -> Option<Token> {
         self.holds.active().find(|hold| hold.acquisition == *acquisition).map(|hold| hold.token)
     }

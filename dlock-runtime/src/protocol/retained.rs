@@ -76,9 +76,11 @@ impl<A: Clone + PartialEq> KeyState<A> {
     }
 
     /// Retains the key of a revoked hold for its body, until its lease expires. If `min_hold` lasts
-    /// longer, the time to live is set now, since the body may outlive the key.
+    /// longer, the time to live is set now, since the body may outlive the key. If `min_hold` needs
+    /// a success, the body decides when it ends.
     pub(super) fn leave_to_body(&mut self, left: ResidualHold, ctx: &mut EventContext<'_, A>) {
-        let ResidualHold { token, kept_until, deadline } = left;
+        let ResidualHold { token, kept_until, needs_success, deadline } = left;
+        let kept_until = if needs_success { BootInstant::START } else { kept_until };
         let until = deadline.max(kept_until);
         if ctx.now >= until {
             return;
@@ -104,21 +106,30 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// Releases all keys that are retained for bodies, without waiting for them.
     pub(crate) fn release_all(&mut self, ctx: &mut EventContext<'_, A>) {
         let left = self.queue.retained().iter().filter_map(|kept| match kept.reason {
-            RetainReason::Body { kept_until } => {
-                Some(ResidualHold { token: kept.token, kept_until, deadline: kept.until })
-            }
+            RetainReason::Body { kept_until } => Some((kept.token, kept_until)),
             RetainReason::MinHold => None,
         });
-        for left in left.collect::<Vec<_>>() {
-            self.release_residual(left, true, ctx);
+        for (token, kept_until) in left.collect::<Vec<_>>() {
+            self.end_retention(token, kept_until, ctx);
         }
     }
 
-    /// Releases the key of a revoked hold whose body has ended. `ran`: a body ran.
-    pub(crate) fn release_residual(&mut self, left: ResidualHold, ran: bool, ctx: &mut EventContext<'_, A>) {
-        let ResidualHold { token, kept_until, .. } = left;
+    /// Releases the key of a revoked hold whose body has ended. `is_kept`: `min_hold` applies to its
+    /// end.
+    pub(crate) fn release_residual(
+        &mut self,
+        left: ResidualHold,
+        is_kept: bool,
+        ctx: &mut EventContext<'_, A>,
+    ) {
+        let kept_until = if is_kept { left.kept_until } else { BootInstant::START };
+        self.end_retention(left.token, kept_until, ctx);
+    }
+
+    /// Releases a key that is retained for a body, or keeps it for the rest of a `min_hold`.
+    fn end_retention(&mut self, token: Token, kept_until: BootInstant, ctx: &mut EventContext<'_, A>) {
         self.queue.filter_retained(|kept| kept.token != token);
-        let keeps = ran && ctx.now < kept_until;
+        let keeps = ctx.now < kept_until;
         let command = if keeps { self.keep(token, kept_until, ctx.now) } else { Command::RELEASE };
         ctx.send(token, command);
     }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::protocol::ProtocolConfig;
+use crate::protocol::hold_terms::HoldTerms;
 use crate::protocol::key_state::Action;
 use crate::protocol::retry_state::{RetryLimits, RetryState};
 use crate::protocol::scene::{
@@ -336,6 +337,35 @@ fn failed_attempt_is_cleaned_up_once_despite_a_second_reply() {
 
     assert!(matches!(first[..], [Action::Orphan { token: of }] if of == token), "{first:?}");
     assert!(second.is_empty(), "{second:?}");
+}
+
+#[test]
+fn acquire_of_a_task_that_has_left_is_renewed_or_repeated_for_the_next_task() {
+    for (lease, repeats) in [(TERMS.lease() * 2, false), (TERMS.lease() / 2, true)] {
+        let mut key_state = KeyState::new();
+        let sent = happen(&mut key_state, 0, |key_state, ctx| key_state.join(waiter(1, TERMS), ctx));
+        let [Action::Send { token, command: ACQUIRE }] = sent[..] else { panic!("{sent:?}") };
+        happen(&mut key_state, 1, |key_state, ctx| {
+            key_state.join(waiter(2, HoldTerms::of_lease(lease)), ctx);
+            key_state.leave(&1, ctx);
+        });
+
+        let actions = happen(&mut key_state, 2, |key_state, ctx| {
+            key_state.on_reply(token, ACQUIRE, at(0), Reply::Owner, ctx);
+        });
+
+        // A renewal does not shorten the time to live.
+        match actions[..] {
+            [Action::Send { token: of, command: Command::Renew { lease: to } }] => {
+                assert!(!repeats && of == token && to == lease, "{actions:?}");
+            }
+            [
+                Action::Send { token: of, command: Command::RELEASE },
+                Action::Send { token: another, command: Command::Acquire { lease: to } },
+            ] => assert!(repeats && of == token && another != token && to == lease, "{actions:?}"),
+            _ => panic!("{actions:?}"),
+        }
+    }
 }
 
 #[test]

@@ -251,8 +251,8 @@ fn fleet_hold_is_announced_in_milliseconds_if_known() {
 fn fleet_hold_counts_once_across_different_leases() {
     let rules = ProtocolConfig { handoff_budget: std::time::Duration::from_secs(10), ..RULES };
     let (mut key_state, token) = held(TERMS);
-    let [shorter, longer] = [10, 40].map(std::time::Duration::from_secs);
-    for (acquisition, lease) in [(2, shorter), (3, longer), (4, shorter)] {
+    let [long, longer] = [40, 50].map(std::time::Duration::from_secs);
+    for (acquisition, lease) in [(2, long), (3, longer), (4, longer)] {
         happen(&mut key_state, 1, |key_state, ctx| {
             key_state.join(waiter(acquisition, HoldTerms::of_lease(lease)), ctx);
         });
@@ -268,7 +268,7 @@ fn fleet_hold_counts_once_across_different_leases() {
         })
     };
 
-    for (acquisition, ms, lease) in [(1, 200, shorter), (2, 400, longer)] {
+    for (acquisition, ms, lease) in [(1, 200, long), (2, 400, longer)] {
         release_at(&mut key_state, acquisition, ms);
         let renew = Command::Renew { lease };
         happen(&mut key_state, ms + 10, |key_state, ctx| {

@@ -373,12 +373,12 @@ fn hold_is_checked_if_the_probe_reports_another_holder() {
 #[test]
 fn task_with_another_lease_continues_the_budget() {
     let (mut key_state, token) = held(TERMS);
-    let [shorter, longer] = [10, 40].map(|seconds| HoldTerms::of_lease(Duration::from_secs(seconds)));
-    for (acquisition, terms) in [(2, shorter), (3, longer), (4, shorter)] {
+    let [long, longer] = [40, 50].map(|seconds| HoldTerms::of_lease(Duration::from_secs(seconds)));
+    for (acquisition, terms) in [(2, long), (3, longer), (4, longer)] {
         happen(&mut key_state, 1, |key_state, ctx| key_state.join(waiter(acquisition, terms), ctx));
     }
 
-    for (acquisition, ms, lease) in [(1, 400, shorter.lease()), (2, 800, longer.lease())] {
+    for (acquisition, ms, lease) in [(1, 400, long.lease()), (2, 800, longer.lease())] {
         let renew = Command::Renew { lease };
         let actions = release_within_a_second(&mut key_state, acquisition, ms);
         assert!(matches!(actions[..], [Action::Send { command, .. }] if command == renew), "{actions:?}");
@@ -391,16 +391,95 @@ fn task_with_another_lease_continues_the_budget() {
     assert!(matches!(actions[..], [Action::Send { command: Command::Yield { .. }, .. }]), "{actions:?}");
 }
 
+/// Releases the hold for a task that wants `lease`. Returns the key state and the actions.
+fn released_to(mut key_state: KeyState<u32>, lease: Duration) -> (KeyState<u32>, Vec<Action<u32>>) {
+    happen(&mut key_state, 50, |key_state, ctx| key_state.join(waiter(2, HoldTerms::of_lease(lease)), ctx));
+    let actions = release_within_a_second(&mut key_state, 1, 100);
+    (key_state, actions)
+}
+
+/// Returns `true` if the lock is released under `old`, and acquired under another token for `lease`.
+fn is_acquired_again(actions: &[Action<u32>], old: Token, lease: Duration) -> bool {
+    matches!(
+        *actions,
+        [
+            Action::Send { token: released, command: Command::RELEASE },
+            Action::Send { token, command: Command::Acquire { lease: of } },
+        ] if released == old && token != old && of == lease
+    )
+}
+
+#[test]
+fn task_with_a_shorter_lease_acquires_the_lock_again() {
+    let (key_state, token) = held(TERMS);
+    let shorter = TERMS.lease() / 2;
+
+    let (_, actions) = released_to(key_state, shorter);
+
+    assert!(is_acquired_again(&actions, token, shorter), "{actions:?}");
+}
+
+#[test]
+fn task_after_an_extension_acquires_the_lock_again() {
+    for (extension, is_longer) in [(TERMS.lease() * 2, true), (TERMS.lease() / 2, false)] {
+        let (mut key_state, token) = held(TERMS);
+        let extend = Command::Renew { lease: extension };
+        happen(&mut key_state, 20, |key_state, ctx| {
+            assert_eq!(key_state.on_holder_request(&1, extend, ctx), Some(token));
+        });
+
+        // No reply has arrived: the server may have extended it.
+        let (_, actions) = released_to(key_state, TERMS.lease());
+
+        assert_eq!(
+            is_acquired_again(&actions, token, TERMS.lease()),
+            is_longer,
+            "{extension:?}: {actions:?}"
+        );
+    }
+}
+
+#[test]
+fn extension_that_has_ended_does_not_prevent_a_hand_off() {
+    let (mut key_state, token) = held(TERMS);
+    happen(&mut key_state, 0, |key_state, ctx| {
+        key_state.on_holder_request(&1, Command::Renew { lease: TERMS.lease() * 2 }, ctx);
+    });
+    happen(&mut key_state, 30_000, |key_state, ctx| {
+        key_state.on_reply(token, RENEW, at(29_999), Reply::Owner, ctx);
+        key_state.join(waiter(2, TERMS), ctx);
+    });
+
+    let rules = ProtocolConfig { handoff_budget: TERMS.lease() * 2, ..RULES };
+    let actions = happen(&mut key_state, 30_001, |key_state, ctx| {
+        key_state.release(&1, &mut ctx.under(&rules));
+    });
+
+    assert!(matches!(actions.last(), Some(Action::Grant { acquisition: 2, .. })), "{actions:?}");
+}
+
+#[test]
+fn task_with_a_shorter_lease_acquires_a_kept_lock_again() {
+    let shorter = HoldTerms::of_lease(TERMS.lease() / 2);
+    let (mut key_state, old, next) = yielding_to(shorter);
+
+    let actions = happen(&mut key_state, 101, |key_state, ctx| {
+        key_state.on_reply(old, yield_to(next), at(100), Reply::Owner, ctx);
+    });
+
+    assert!(is_acquired_again(&actions, old, shorter.lease()), "{actions:?}");
+}
+
 #[test]
 fn unanswered_probe_does_not_extend_the_budget_of_another_lease() {
     let (mut key_state, token) = held(TERMS);
-    let shorter = HoldTerms::of_lease(Duration::from_secs(10));
-    for (acquisition, terms) in [(2, TERMS), (3, shorter), (4, shorter)] {
+    let longer = HoldTerms::of_lease(Duration::from_secs(40));
+    for (acquisition, terms) in [(2, TERMS), (3, longer), (4, longer)] {
         happen(&mut key_state, 1, |key_state, ctx| key_state.join(waiter(acquisition, terms), ctx));
     }
     release_within_a_second(&mut key_state, 1, 600);
     release_within_a_second(&mut key_state, 2, 800);
-    let renew = Command::Renew { lease: shorter.lease() };
+    let renew = Command::Renew { lease: longer.lease() };
     happen(&mut key_state, 810, |key_state, ctx| {
         key_state.on_reply(token, renew, at(800), Reply::Owner, ctx);
     });
@@ -425,7 +504,7 @@ fn kept_yield_marks_the_lock_uncontended() {
 #[test]
 fn probe_reply_is_ignored_by_a_later_contender() {
     let (mut key_state, _, token) = handed_off_twice();
-    let other = HoldTerms::of_lease(Duration::from_secs(10));
+    let other = HoldTerms::of_lease(Duration::from_secs(40));
     happen(&mut key_state, 601, |key_state, ctx| key_state.join(waiter(5, other), ctx));
     release_within_a_second(&mut key_state, 3, 610);
     release_within_a_second(&mut key_state, 4, 620);

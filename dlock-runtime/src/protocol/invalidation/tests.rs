@@ -223,7 +223,7 @@ fn hold_is_tracked_from_its_first_check_on() {
         });
         (sent, key_state.is_tracked())
     };
-    let another = HoldTerms::of_lease(TERMS.lease() / 2);
+    let another = HoldTerms::of_lease(TERMS.lease() * 2);
     let mut key_state = KeyState::new();
 
     let (Some((token, acquire)), false) =

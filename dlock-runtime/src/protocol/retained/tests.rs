@@ -242,6 +242,35 @@ fn revoked_hold_past_min_hold_is_retained_for_its_body() {
 }
 
 #[test]
+fn revoked_hold_whose_min_hold_needs_a_success_is_kept_only_after_one() {
+    let terms = JOB.min_hold_on_success(true);
+    for has_succeeded in [true, false] {
+        let (mut key_state, _) = held(terms);
+
+        let (left, sent) = stop(&mut key_state, 100);
+        let moved = happen(&mut key_state, 150, |key_state, ctx| key_state.on_reconnect(true, ctx));
+        let ended = happen(&mut key_state, 200, |key_state, ctx| {
+            key_state.release_residual(left, has_succeeded, ctx)
+        });
+
+        assert!(sent.is_empty() && moved.is_empty(), "no body has succeeded: {sent:?} {moved:?}");
+        assert_eq!(keeps(&ended), has_succeeded, "{ended:?}");
+        let is_released = matches!(ended[..], [Action::Send { command: Command::RELEASE, .. }]);
+        assert_eq!(is_released, !has_succeeded, "{ended:?}");
+    }
+}
+
+#[test]
+fn shutdown_releases_a_revoked_hold_whose_body_has_not_succeeded() {
+    let (mut key_state, _) = held(JOB.min_hold_on_success(true));
+    stop(&mut key_state, 100);
+
+    let sent = happen(&mut key_state, 200, KeyState::release_all);
+
+    assert!(matches!(sent[..], [Action::Send { command: Command::RELEASE, .. }]), "{sent:?}");
+}
+
+#[test]
 fn revoked_hold_without_min_hold_sends_nothing_to_a_new_primary() {
     let (mut key_state, _) = held(TERMS);
     let (_, sent) = stop(&mut key_state, 100);
