@@ -68,7 +68,8 @@ pub(crate) struct Request {
     pub(crate) token: Token,
     pub(crate) command: Command,
     /// Whether the backend must report changes of this hold
-    /// ([`Capabilities::reports_changes`]). A renewal of a tracked hold must track its key again.
+    /// ([`Capabilities::reports_changes`]). A renewal of a tracked hold must track its key again,
+    /// and its last `SetTtl` must run after its renewals.
     pub(crate) is_tracked: bool,
     /// Receives the reply in addition to the key.
     pub(crate) recipient: Option<ReplyRecipient>,

@@ -28,6 +28,7 @@ use crate::options::Options;
 use crate::protocol::command::{Command, Failure, FailureKind, RecordInfo, Reply, ScriptReply};
 use crate::protocol::deadline::{BootInstant, Deadline};
 use crate::protocol::foreign_clients::{FleetHold, Grant};
+use crate::protocol::key_state::{EventContext, KeyState};
 use crate::telemetry::tests::emitted;
 use crate::token::Token;
 use crate::{Error, Lock, LockGuard, LockManager, OnLost};
@@ -273,6 +274,36 @@ fn a_failed_renewal_is_an_event_if_it_is_repeated() {
 
         let next = fixture.engine.event_limits.admit_failed_renewal(&failure(kind).reason, now);
         assert_eq!(next.is_none(), is_event, "{key} {is_own} {kind:?}");
+    }
+}
+
+/// The time to live is set over the connection that renews the hold, so that no renewal runs later.
+#[test]
+fn the_rest_of_a_min_hold_follows_the_renewals_of_its_hold() {
+    for (is_verified, is_lost) in [(true, false), (true, true), (false, false)] {
+        let (fixture, now) = (Fixture::new(), boot_time());
+        let options = Options { min_hold: Some(2 * LEASE), ..Options::new() };
+        let held = fixture.hold_by("order:7", options, now);
+        if is_verified {
+            let verified = fixture.tick(now.plus(Duration::from_millis(200)));
+            assert!(matches!(verified[..], [Request { command: Command::Verify, .. }]), "{verified:?}");
+        }
+
+        if is_lost {
+            let lose = |state: &mut KeyState<_>, cx: &mut EventContext<'_, _>| {
+                state.mark_all_lost(LossCause::Shutdown, cx);
+            };
+            fixture.engine.with_key_now(now, held.key.name(), lose);
+        } else {
+            let held = AcquisitionRef(held);
+            drop(fixture.engine.release(&held, true, ReleasedBy::Guard, ReleaseReport::None, now));
+        }
+
+        let sent = fixture.sent();
+        let [Request { command: Command::SetTtl { .. }, is_tracked, .. }] = sent[..] else {
+            panic!("{sent:?}")
+        };
+        assert_eq!(is_tracked, is_verified, "lost: {is_lost}");
     }
 }
 

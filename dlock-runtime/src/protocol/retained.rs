@@ -145,24 +145,30 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.queue.retained().iter().any(|kept| kept.token == token)
     }
 
-    /// Handles a reply for a retained key. Only the reply to `SetTtl` counts: older requests may
-    /// have run before the grant.
+    /// Handles a reply for a retained key.
+    ///
+    /// A renewal that was in flight when the hold ended may have run after `SetTtl`, and have
+    /// extended the time to live again. Other requests may have run before the grant.
     pub(super) fn on_reply_while_retained(
         &mut self,
         token: Token,
         command: Command,
         reply: &Reply,
-        ctx: &EventContext<'_, A>,
+        ctx: &mut EventContext<'_, A>,
     ) {
-        if !matches!(command, Command::SetTtl { .. }) {
-            return;
-        }
         self.queue.filter_retained(|kept| {
-            match reply {
+            match (command, reply) {
                 _ if kept.token != token => true,
-                Reply::NotOwner => false, // the key is gone
-                Reply::Refused(failure) if failure.kind == FailureKind::WrongKind => false,
-                Reply::Unknown(_) | Reply::Refused(_) => {
+                (Command::Renew { .. }, Reply::Owner | Reply::Unknown(_)) => {
+                    if kept.is_for_min_hold(ctx.now) {
+                        ctx.send(token, kept.command(ctx.now));
+                    }
+                    true
+                }
+                _ if !matches!(command, Command::SetTtl { .. }) => true,
+                (_, Reply::NotOwner) => false, // the key is gone
+                (_, Reply::Refused(failure)) if failure.kind == FailureKind::WrongKind => false,
+                (_, Reply::Unknown(_) | Reply::Refused(_)) => {
                     let left = kept.until.since(ctx.now);
                     kept.resend_at = renewal::retry_at(ctx.now, left, left);
                     true

@@ -105,6 +105,23 @@ fn old_observation_does_not_reject_a_later_task() {
     assert!(matches!(key_state.last_observed(), LastObserved::Nothing), "{:?}", key_state.last_observed());
 }
 
+/// A renewal that was in flight may have run after the time to live was set.
+#[test]
+fn renewal_that_is_answered_after_its_hold_sets_the_ttl_again() {
+    let renew = Command::Renew { lease: TERMS.lease() };
+    let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
+    for (reply, is_set) in [(Reply::Owner, true), (unknown, true), (Reply::NotOwner, false)] {
+        let (mut key_state, token, _) = kept();
+
+        let sent = happen(&mut key_state, 11_000, |key_state, ctx| {
+            key_state.on_reply(token, renew, at(9_000), reply.clone(), ctx);
+        });
+
+        assert_eq!(keeps(&sent), is_set, "{reply:?}: {sent:?}");
+        assert!(key_state.keeps(token), "{reply:?}: an older renewal says nothing about the key now");
+    }
+}
+
 #[test]
 fn new_primary_gets_the_ttl_again() {
     let (mut key_state, token, keep) = kept();

@@ -269,7 +269,7 @@ impl Node {
         client.inbound().allow_descriptions(1);
         let replies = client.send_packed_commands(question, 0, question.len()).await;
         if replies.is_ok() {
-            client.inbound().allow_descriptions(0); // a late reply may still come, and is as large
+            client.inbound().end_descriptions(); // this reply is the last one that was outstanding
         }
         replies.map_err(|error| connection.target.connection_failure(error, client.inbound()))
     }

@@ -5,6 +5,7 @@ use tokio::runtime::Builder;
 
 use super::*;
 use crate::backend::redis::node::test_node::{TestNode, acquire};
+use crate::backend::redis::tests::resp::bulk;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::tests::test_operation::TestOperation;
 use crate::layout::Layout;
@@ -30,6 +31,25 @@ async fn a_given_up_connection_completes_each_request_once() {
 
     assert_eq!(test.told(), [("a".to_owned(), false), ("b".to_owned(), false)]);
     assert!(connection.in_flight.check_idle());
+}
+
+/// A late reply to an earlier question comes before the reply to the next one.
+#[tokio::test]
+async fn late_descriptions_do_not_end_the_connection() {
+    let test = TestNode::new(Duration::from_millis(200)).await;
+    test.set_reply("INFO", &bulk(&"a".repeat(100_000)));
+    let (stalled, epoch) = (test.stall("INFO"), test.connection().epoch);
+    let mut question = Pipeline::new();
+    question.cmd("INFO");
+
+    for _ in 0..2 {
+        assert!(test.node.ask(&question).await.is_err(), "there is no reply");
+    }
+    drop(stalled);
+    let answered = test.node.ask(&question).await;
+
+    assert!(answered.is_ok(), "{answered:?}");
+    assert_eq!(test.connection().epoch, epoch);
 }
 
 #[test]

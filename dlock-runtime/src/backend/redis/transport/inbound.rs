@@ -81,9 +81,15 @@ impl Inbound {
         })
     }
 
-    /// Raises the limits of the next `count` large replies to [`ReplyLimits::DESCRIPTION`].
+    /// Raises the limits of `count` more large replies to [`ReplyLimits::DESCRIPTION`].
     pub(crate) fn allow_descriptions(&self, count: u32) {
-        self.descriptions.store(count, Ordering::Relaxed);
+        self.descriptions.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Ends what [`allow_descriptions`](Self::allow_descriptions) has allowed. No such reply may be
+    /// outstanding: a late reply is as large as any other.
+    pub(crate) fn end_descriptions(&self) {
+        self.descriptions.store(0, Ordering::Relaxed);
     }
 
     /// Raises the limits of all replies to [`ReplyLimits::DESCRIPTION`]: the connection is used for
@@ -689,6 +695,9 @@ mod tests {
         inbound.allow_descriptions(3);
         assert!(accepted(&inbound, 2).await, "as many as were allowed");
         assert!(!accepted(&inbound, 2).await, "one is left");
+        inbound.allow_descriptions(2);
+        inbound.end_descriptions();
+        assert!(!accepted(&inbound, 1).await, "none is left");
         inbound.allow_large_replies();
         assert!(inbound.allows_large_replies() && accepted(&inbound, 5).await);
     }

@@ -92,11 +92,12 @@ impl Redacted {
     /// Returns `text` without secrets, tokens, and control characters, cut to 200 characters.
     ///
     /// Removing text must not join its surroundings to a secret. So control characters are removed
-    /// first, and everything else is replaced by `***`.
+    /// first, and everything else is replaced by `***`. A server may have cut a secret off at its
+    /// end.
     pub(crate) fn clean(&self, text: &str) -> String {
         let mut text = printable(text);
         for secret in &*lock(&self.secrets) {
-            text = text.replace(&**secret, MARK);
+            text = without_secret(&text, secret);
         }
         for begins in [PREFIX, REDISSON_PREFIX] {
             let mut parts = text.split(begins);
@@ -109,6 +110,20 @@ impl Redacted {
         }
         text.chars().take(LONGEST_REASON).collect::<String>().trim().to_owned()
     }
+}
+
+/// Replaces `secret`, and each part of it from its start that is at least [`SHORTEST_PART`] long.
+fn without_secret(text: &str, secret: &str) -> String {
+    let start = secret.char_indices().nth(SHORTEST_PART).map_or(secret, |(end, _)| &secret[..end]);
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(start) {
+        clean.push_str(&rest[..at]);
+        clean.push_str(MARK);
+        let same = rest[at..].chars().zip(secret.chars()).take_while(|(shown, hidden)| shown == hidden);
+        rest = &rest[at + same.map(|(shown, _)| shown.len_utf8()).sum::<usize>()..];
+    }
+    clean + rest
 }
 
 pub(crate) fn printable(text: &str) -> String {
@@ -124,6 +139,9 @@ const LASTING: [&str; 5] = ["NOPERM", "WRONGPASS", "MOVED", "ASK", "CROSSSLOT"];
 
 /// Shorter secrets appear in many words by chance, and the marks would reveal them.
 const SHORTEST_SECRET: usize = 4;
+
+/// Shorter parts of a secret are in many texts by chance, and reveal little.
+const SHORTEST_PART: usize = 8;
 
 /// As many as two reconnects use.
 const KEPT_SECRETS: usize = 4;
@@ -176,6 +194,23 @@ mod tests {
         let text = server.failure(&error).reason.to_ascii_lowercase();
 
         assert!(text.contains("lacks a command") && !text.contains("sesame"), "{text}");
+    }
+
+    /// A server shows at most 128 characters of the arguments of an unknown command.
+    #[test]
+    fn a_secret_that_the_server_cut_off_is_removed() {
+        let secret: String = (0..32).map(|number| format!("{number:04x}")).collect();
+        let server = Redacted::new("h:1");
+        server.hide(&secret);
+        for shown in [8, 9, 107, 127, 128] {
+            let part = &secret[..shown];
+
+            let text = server.clean(&format!("with args beginning with: '3' 'AUTH' '{part}' 'é"));
+
+            assert_eq!(text, "with args beginning with: '3' 'AUTH' '***' 'é", "{shown}");
+        }
+        assert_eq!(server.clean(&format!("{}x{secret}{secret}", &secret[..20])), "***x******");
+        assert_eq!(server.clean("'0000000'"), "'0000000'", "the part is too short");
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl ConnectTarget {
         let late = || {
             let violation = lock(&last_inbound).as_ref().and_then(|inbound| self.violation(inbound));
             let reason = format!(
-                "redis at {} did not confirm a subscription in {} ms",
+                "redis at {} did not open a connection and confirm a subscription in {} ms",
                 self.shown,
                 self.connect_timeout.as_millis()
             );
@@ -196,7 +196,7 @@ mod tests {
         let failure = server.target(&settings).subscribe("a").await.err().expect("it is not confirmed");
 
         let reason = failure.reason;
-        assert!(reason.contains("did not confirm a subscription in 1000 ms"), "{reason}");
+        assert!(reason.contains("confirm a subscription in 1000 ms"), "{reason}");
     }
 
     #[tokio::test]

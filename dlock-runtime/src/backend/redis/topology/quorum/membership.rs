@@ -131,7 +131,7 @@ impl MemberIndex {
     ) -> Result<(), Failure> {
         connection.inbound().allow_descriptions(1);
         let reply = connection.send_packed_command(&redis::cmd("INFO")).await;
-        connection.inbound().allow_descriptions(0);
+        connection.inbound().end_descriptions();
         let reply = reply.map_err(|error| route.connection_failure(error, connection.inbound()))?;
         let text = match &reply {
             Value::ServerError(error) => {

@@ -21,7 +21,11 @@ impl SentinelReport {
         // A sentinel that lags behind announces an older switch to a server that a later switch
         // demoted.
         let is_late = self.has_demoted(&to) && latest != Some(&from);
-        if latest == Some(&to) || is_late {
+        if latest == Some(&to) {
+            self.demoted.get_or_insert(from); // the primary was found before the announcement
+            return false;
+        }
+        if is_late {
             return false;
         }
         (self.announced, self.demoted) = (Some(to), Some(from));
@@ -43,6 +47,23 @@ impl SentinelReport {
     pub(super) fn latest(&self) -> Option<&Address> {
         self.announced.as_ref().or(self.found.as_ref())
     }
+}
+
+/// The primary that a sentinel reports, and the number of the failover that elected it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ReportedPrimary {
+    pub(super) at: Address,
+    /// Sentinel numbers its failovers. 0 if the number is unknown.
+    pub(super) epoch: u64,
+}
+
+/// Returns what the sentinels report that know of the last failover. If they disagree, more than
+/// half of them must report the same server.
+pub(super) fn newest(reports: &[ReportedPrimary]) -> Option<&ReportedPrimary> {
+    let last = reports.iter().map(|report| report.epoch).max()?;
+    let up_to_date = || reports.iter().filter(|report| report.epoch == last);
+    let votes = |named: &Address| up_to_date().filter(|report| report.at == *named).count();
+    up_to_date().find(|report| votes(&report.at) * 2 > up_to_date().count())
 }
 
 /// The servers that sentinels report in one lookup.
@@ -99,6 +120,33 @@ mod tests {
 
     fn at(host: &str) -> Address {
         Address { host: host.to_owned(), port: 6379 }
+    }
+
+    #[test]
+    fn a_primary_that_is_found_before_its_announcement_demotes_the_old_one() {
+        let mut report = SentinelReport::default();
+        report.found(at("b"));
+
+        assert!(!report.switched(at("a"), at("b")), "it is known");
+        assert!(report.has_demoted(&at("a")));
+        assert!(!report.switched(at("c"), at("b")) && report.has_demoted(&at("a")), "that one is older");
+    }
+
+    #[test]
+    fn the_last_failover_decides_and_then_the_majority() {
+        for (reports, expected) in [
+            (&[("a", 4), ("a", 4), ("b", 5)][..], Some("b")),
+            (&[("b", 5), ("a", 4)], Some("b")),
+            (&[("a", 0), ("b", 0), ("b", 0)], Some("b")),
+            (&[("a", 0), ("b", 0)], None),
+            (&[("a", 7), ("b", 7), ("c", 9), ("c", 9), ("d", 9)], Some("c")),
+            (&[], None),
+        ] {
+            let report = |&(host, epoch): &(&str, u64)| ReportedPrimary { at: at(host), epoch };
+            let reported: Vec<_> = reports.iter().map(report).collect();
+
+            assert_eq!(newest(&reported).map(|of| &*of.at.host), expected, "{reports:?}");
+        }
     }
 
     /// The primary was found at `a`, and then switched to `b`.

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!  lookup    every sentinel is queried at once; each reported server is tried; the first with ROLE master wins
-//!  check     after each lookup, all sentinels are queried again: if most of them report another server, that is a switch
+//!  check     after each lookup, all sentinels are queried again: if the last failover elected another server, that is a switch
 //!  watching  +switch-master on one connection per sentinel: on a switch, the node closes its connection at once
 //! ```
 //!
 //! One sentinel may know of a failover seconds before the others, while the old primary still
 //! replies as one. So a server that a failover has demoted is used only if more than half of the
-//! sentinels report it.
+//! sentinels report it. The check compares the numbers of the failovers (`config-epoch`). A user of
+//! the sentinels who may not read them gets the opinion of more than half of the sentinels.
 //!
 //! See also `consensus`, which decides if sentinels disagree.
 
@@ -22,10 +23,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::Cmd;
+use redis::{Cmd, Pipeline, Value};
 use tokio::sync::Notify;
 
-use crate::backend::redis::topology::sentinel::consensus::{PrimaryVote, SentinelReport};
+use crate::backend::redis::topology::sentinel::consensus::{
+    PrimaryVote, ReportedPrimary, SentinelReport, newest,
+};
 use crate::backend::redis::topology::sentinel::replies::SwitchMaster;
 use crate::backend::redis::transport::address::Address;
 use crate::backend::redis::transport::backoff::Backoff;
@@ -132,26 +135,31 @@ impl Sentinels {
     /// Looks for a switch before this process had a subscription.
     ///
     /// The primary was found where the first sentinel reported one, which may be an old primary
-    /// that is partitioned from the others. After a switch, most sentinels may still report the
-    /// server that it demoted.
+    /// that is partitioned from the others.
     async fn check_found(&self) {
-        let Some(named) = self.majority().await else { return };
-        let found = {
-            let report = lock(&self.report);
-            report.latest().filter(|found| **found != named && !report.has_demoted(&named)).cloned()
-        };
+        let found = lock(&self.report).latest().cloned();
         if let Some(found) = found {
-            self.note(found, named);
+            self.compare(found).await;
         }
     }
 
-    /// Returns the address that more than half of the sentinels report that reply.
-    async fn majority(&self) -> Option<Address> {
-        let asked = self.routes.iter().map(|sentinel| self.ask(sentinel));
+    /// Records a switch if the last failover that a sentinel knows has elected another server than
+    /// `latest`.
+    async fn compare(&self, latest: Address) {
+        let asked = self.routes.iter().map(|sentinel| self.ask_with_epoch(sentinel));
         let replies: Vec<_> = asked.collect::<FuturesUnordered<_>>().collect().await;
         let replies: Vec<_> = replies.into_iter().flatten().collect();
-        let votes = |named: &Address| replies.iter().filter(|reply| *reply == named).count();
-        replies.iter().find(|named| votes(named) * 2 > replies.len()).cloned()
+        let Some(ReportedPrimary { at, epoch }) = newest(&replies).cloned() else { return };
+        let is_switch = {
+            let report = lock(&self.report);
+            // Without numbers, most sentinels may report a server that they do not yet know to be
+            // demoted. A switch that was announced meanwhile is newer than the replies.
+            let may_be_old = epoch == 0 && report.has_demoted(&at);
+            report.latest() == Some(&latest) && at != latest && !may_be_old
+        };
+        if is_switch {
+            self.note(latest, at);
+        }
     }
 
     async fn listen_to(&self, sentinel: &ConnectTarget, jitter: &Jitter) {
@@ -174,16 +182,13 @@ impl Sentinels {
         }
     }
 
-    /// Queries a sentinel for a switch that was missed while there was no subscription.
-    ///
-    /// The sentinel may have been down itself and be out of date, so more than half of the
-    /// sentinels that reply must agree.
+    /// Queries a sentinel for a switch that was missed while there was no subscription. The sentinel
+    /// may have been down itself and be out of date, so all are compared.
     async fn catch_up(&self, sentinel: &ConnectTarget) {
         let Ok(named) = self.ask(sentinel).await else { return };
         let latest = lock(&self.report).latest().cloned();
-        let Some(latest) = latest.filter(|latest| *latest != named) else { return };
-        if self.majority().await.as_ref() == Some(&named) {
-            self.note(latest, named);
+        if let Some(latest) = latest.filter(|latest| *latest != named) {
+            self.compare(latest).await;
         }
     }
 
@@ -197,6 +202,17 @@ impl Sentinels {
     async fn ask(&self, sentinel: &ConnectTarget) -> Result<Address, Failure> {
         let reply = sentinel.query(&self.question("GET-MASTER-ADDR-BY-NAME")).await?;
         replies::master(&reply, &self.name, &sentinel.shown)
+    }
+
+    /// Like [`ask`](Self::ask), with the number of the failover.
+    async fn ask_with_epoch(&self, sentinel: &ConnectTarget) -> Result<ReportedPrimary, Failure> {
+        let mut questions = Pipeline::new();
+        for about in ["GET-MASTER-ADDR-BY-NAME", "MASTER"] {
+            questions.add_command(self.question(about));
+        }
+        let replies = sentinel.query_all(&questions).await?;
+        let at = replies::master(replies.first().unwrap_or(&Value::Nil), &self.name, &sentinel.shown)?;
+        Ok(ReportedPrimary { at, epoch: replies.get(1).map_or(0, replies::epoch) })
     }
 
     /// Returns a query `about` the primary.
@@ -273,10 +289,20 @@ mod tests {
         Address { host: host.to_owned(), port: 6379 }
     }
 
-    /// A sentinel that reports this primary.
+    /// A sentinel that reports this primary, and whose user may not read the number of the failover.
     fn sentinel(primary: &'static str) -> ScriptedServer {
+        sentinel_after(0, primary)
+    }
+
+    /// A sentinel that reports this primary after `epoch` failovers.
+    fn sentinel_after(epoch: u64, primary: &'static str) -> ScriptedServer {
+        let fields = match epoch {
+            0 => "-NOPERM no permission\r\n".to_owned(),
+            _ => list(&["name", "shop", "config-epoch", &epoch.to_string()]),
+        };
         ScriptedServer::start(move |command| match command {
             "SENTINEL GET-MASTER-ADDR-BY-NAME shop" => list(&[primary, "6379"]),
+            "SENTINEL MASTER shop" => fields.clone(),
             _ => resp::primary(command),
         })
     }
@@ -414,6 +440,47 @@ mod tests {
             let latest = at(if is_left { "b" } else { "a" });
             assert_eq!(lock(&sentinels.report).latest(), Some(&latest), "{primaries:?} {demoted:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_number_of_the_failover_outweighs_the_majority() {
+        for (reported, demoted, is_left) in [
+            ([("a", 5), ("b", 4), ("b", 4)], None, false), // these two do not know of the switch yet
+            ([("a", 4), ("b", 5), ("b", 4)], None, true),
+            ([("a", 4), ("b", 6), ("c", 5)], None, true),
+            ([("a", 5), ("b", 6), ("a", 5)], Some("b"), true), // a later failover elected it again
+        ] {
+            let servers = reported.map(|(primary, epoch)| sentinel_after(epoch, primary));
+            let sentinels = sentinels(&servers.each_ref());
+            if let Some(demoted) = demoted {
+                lock(&sentinels.report).switched(at(demoted), at("a"));
+            }
+            lock(&sentinels.report).found(at("a"));
+
+            sentinels.check_found().await;
+
+            let latest = at(if is_left { "b" } else { "a" });
+            assert_eq!(lock(&sentinels.report).latest(), Some(&latest), "{reported:?}");
+            assert_eq!(sentinels.primary_changed().now_or_never().is_some(), is_left, "{reported:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_switch_that_is_announced_during_a_check_is_newer() {
+        let server = sentinel_after(4, "c");
+        let sentinels = sentinels(&[&server]);
+        lock(&sentinels.report).found(at("a"));
+        let mut checking = Box::pin(sentinels.compare(at("a")));
+        while !server.was_asked("SENTINEL MASTER") {
+            assert!((&mut checking).now_or_never().is_none(), "it was not asked");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+
+        lock(&sentinels.report).switched(at("a"), at("b"));
+        lock(&sentinels.report).found(at("b"));
+        checking.await;
+
+        assert_eq!(lock(&sentinels.report).latest(), Some(&at("b")));
     }
 
     /// The first sentinel is partitioned from the others, together with the old primary.

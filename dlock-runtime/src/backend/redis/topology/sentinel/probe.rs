@@ -12,7 +12,6 @@ use crate::backend::redis::topology::sentinel::Sentinels;
 use crate::backend::redis::topology::sentinel::replies;
 use crate::backend::redis::transport::address::Address;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
-use crate::backend::redis::transport::error_kind;
 use crate::doctor::facts::Sentinel;
 
 /// The replies of all sentinels.
@@ -87,21 +86,15 @@ impl Sentinels {
 
 /// Parses the number of other sentinels that a sentinel knows.
 fn others(reply: &Value) -> Option<u64> {
-    field(reply, "num-other-sentinels")?.parse().ok()
+    replies::field(reply, "num-other-sentinels")?.parse().ok()
 }
 
 /// Parses the addresses of the reachable replicas.
 fn of_list(reply: Value) -> Vec<Address> {
     let Value::Array(replicas) = reply else { return Vec::new() };
-    let at = |replica: &Value| Address::parse(&field(replica, "ip")?, &field(replica, "port")?);
+    let at =
+        |replica: &Value| Address::parse(&replies::field(replica, "ip")?, &replies::field(replica, "port")?);
     replicas.iter().filter_map(at).collect()
-}
-
-/// Reads a field of a reply that is a list of names and values, or a map.
-fn field(reply: &Value, name: &str) -> Option<String> {
-    let mut fields = reply.as_map_iter()?;
-    let (_, value) = fields.find(|(key, _)| error_kind::text(key) == Some(name))?;
-    error_kind::text(value).map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -45,8 +45,8 @@ pub(super) fn master(reply: &Value, name: &str, sentinel: &Redacted) -> Result<A
             "NOAUTH" => "requires a password: write `?sentinel_password=..`, or `?sentinel_user=..&sentinel_password=..`"
                 .to_owned(),
             "NOPERM" => {
-                "rejects this user's query: allow `+sentinel|get-master-addr-by-name +subscribe +ping` and the channel \
-                 `&+switch-master`"
+                "rejects this user's query: allow `+sentinel|get-master-addr-by-name +sentinel|master +subscribe +ping` and \
+                 the channel `&+switch-master`"
                     .to_owned()
             }
             "LOADING" => return Err(sentinel.failure(error)),
@@ -62,6 +62,19 @@ pub(super) fn master(reply: &Value, name: &str, sentinel: &Redacted) -> Result<A
         _ => "gave an unexpected reply".to_owned(),
     };
     Err(Failure::new(FailureKind::Lasting, format!("the sentinel at {sentinel} {problem}")))
+}
+
+/// Parses the number of the last failover from a sentinel's reply about a primary. Returns 0 if the
+/// sentinel does not report it.
+pub(super) fn epoch(reply: &Value) -> u64 {
+    field(reply, "config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0)
+}
+
+/// Reads a field of a reply that is a list of names and values, or a map.
+pub(super) fn field(reply: &Value, name: &str) -> Option<String> {
+    let mut fields = reply.as_map_iter()?;
+    let (_, value) = fields.find(|(key, _)| text(key) == Some(name))?;
+    text(value).map(str::to_owned)
 }
 
 #[cfg(test)]
