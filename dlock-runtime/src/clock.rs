@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokio::runtime;
 
+use crate::fork::ForkDetector;
 use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 
@@ -48,6 +49,14 @@ impl Clock {
     #[cfg(test)]
     pub(crate) fn lock(&self) -> Option<impl Sized + '_> {
         if let Self::Tokio(clock) = self { Some(lock(&clock.shown)) } else { None }
+    }
+
+    /// Treats the current process as forked from now on.
+    #[cfg(test)]
+    pub(crate) fn simulate_fork(&self) {
+        if let Self::Tokio(clock) = self {
+            clock.fork.simulate_fork();
+        }
     }
 }
 
@@ -101,10 +110,15 @@ impl SetClock {
 ///
 /// Each paused runtime has a separate clock. If a runtime's clock is behind, it continues from the
 /// latest time that any of them has returned.
+///
+/// In a forked process it shows the start, and no mutex is locked: a thread of the parent may have
+/// held it at the `fork`. At the start, nothing in the store is due, so its mutexes stay unlocked
+/// too.
 #[derive(Debug)]
 pub(crate) struct TokioClock {
     start: tokio::time::Instant,
     shown: Mutex<Shown>,
+    fork: ForkDetector,
 }
 
 #[derive(Debug, Default)]
@@ -116,10 +130,13 @@ struct Shown {
 
 impl TokioClock {
     pub(crate) fn new() -> Self {
-        Self { start: tokio::time::Instant::now(), shown: Mutex::default() }
+        Self { start: tokio::time::Instant::now(), shown: Mutex::default(), fork: ForkDetector::new() }
     }
 
     pub(crate) fn now(&self) -> BootInstant {
+        if self.fork.is_forked() {
+            return BootInstant::START;
+        }
         let mut shown = lock(&self.shown);
         // Read under the mutex: the second of two threads never reads an earlier time.
         let own = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);

@@ -1,13 +1,12 @@
 //! [`ServerClock`], the server's clock, as far as this process knows it.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
 #[cfg(feature = "testing")]
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use crate::engine::Engine;
 use crate::scheduled::tick;
-use crate::sync::lock;
 #[cfg(feature = "testing")]
 use crate::testing::replica_clock::ReplicaClock;
 
@@ -15,10 +14,12 @@ use crate::testing::replica_clock::ReplicaClock;
 ///
 /// Every reply carries the server's time. The clock of leases never steps, so a step of this
 /// machine's wall clock changes nothing once a reply has arrived.
-#[derive(Debug, Default)]
+///
+/// It needs no mutex: a runner reads it before it sends a request, also in a forked process.
+#[derive(Debug)]
 pub(crate) struct ServerClock {
-    /// The server's clock minus the clock of leases, in milliseconds.
-    ahead: Mutex<Option<i64>>,
+    /// The server's clock minus the clock of leases, in milliseconds; [`UNKNOWN`] before any reply.
+    ahead: AtomicI64,
     /// The wall clock of a simulated process, instead of the machine's.
     #[cfg(feature = "testing")]
     own: OnceLock<Arc<ReplicaClock>>,
@@ -28,15 +29,15 @@ impl ServerClock {
     /// Records the server's time in a reply that has just arrived.
     pub(super) fn learn(&self, engine: &Engine, now: u64) {
         let (now, local) = (i64::try_from(now), i64::try_from(local(engine)));
-        *lock(&self.ahead) = now.ok().zip(local.ok()).map(|(now, local)| now - local);
+        let ahead = now.ok().zip(local.ok()).map_or(UNKNOWN, |(now, local)| now - local);
+        self.ahead.store(ahead, Ordering::Relaxed);
     }
 
     /// Returns the server's time in milliseconds since the epoch; the machine's before any reply.
     pub(super) fn now(&self, engine: &Engine) -> u64 {
-        let ahead = *lock(&self.ahead);
-        match ahead {
-            Some(ahead) => local(engine).saturating_add_signed(ahead),
-            None => self.wall_clock(),
+        match self.ahead.load(Ordering::Relaxed) {
+            UNKNOWN => self.wall_clock(),
+            ahead => local(engine).saturating_add_signed(ahead),
         }
     }
 
@@ -56,6 +57,19 @@ impl ServerClock {
         tick::to_millis(SystemTime::now()).unwrap_or_default()
     }
 }
+
+impl Default for ServerClock {
+    fn default() -> Self {
+        Self {
+            ahead: AtomicI64::new(UNKNOWN),
+            #[cfg(feature = "testing")]
+            own: OnceLock::new(),
+        }
+    }
+}
+
+/// Not the difference of two times that are at least zero.
+const UNKNOWN: i64 = i64::MIN;
 
 fn local(engine: &Engine) -> u64 {
     engine.now().nanos() / 1_000_000
