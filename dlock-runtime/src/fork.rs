@@ -207,6 +207,7 @@ mod tests {
 
     use super::*;
     use crate::sync::lock;
+    use crate::telemetry::tests::emitted;
     use crate::{LockManager, LossCause};
 
     const LONG: Duration = Duration::from_secs(10);
@@ -227,6 +228,20 @@ mod tests {
         assert!(body.as_mut().now_or_never().is_none());
         let mut waiting = Box::pin(lock.acquire());
         assert!(waiting.as_mut().now_or_never().is_none());
+        let (leader, idle) = (locks.leader("indexer"), locks.leader("mails"));
+        let mut leading = Box::pin(leader.lead(async |_| pending::<()>().await));
+        assert!(leading.as_mut().now_or_never().is_none() && leader.is_leader());
+        let mut resigning = Box::pin(leader.resign());
+        let mut pausing = Box::pin(idle.lead(async |_| ()));
+        let (mut watch, mut idle_watch) = (idle.watch(), idle.watch());
+        let mut watching = Box::pin(watch.next());
+        assert!(resigning.as_mut().now_or_never().is_none() && pausing.as_mut().now_or_never().is_none());
+        assert!(
+            watching.as_mut().now_or_never().is_some_and(|leader| leader.is_ok_and(|none| none.is_none()))
+        );
+        drop(watching);
+        let mut watching = Box::pin(watch.next());
+        assert!(watching.as_mut().now_or_never().is_none());
         let (engine, of_held) = (locks.engine(), held.held().expect("there is a hold").root());
         let elections = locks.elections();
         let (locked, is_locked) = mpsc::channel();
@@ -242,9 +257,16 @@ mod tests {
             });
             is_locked.recv().expect("all is locked");
             engine.fork.simulate_fork();
+            engine.clock.simulate_fork();
 
-            assert!(is_refused(waiting.as_mut()));
+            // With a subscriber: the limit of an event reads the clock.
+            let events = emitted(|| assert!(is_refused(waiting.as_mut())));
+            assert!(events.iter().any(|line| line.starts_with("WARN dlock.unavailable")), "{events:?}");
             drop(waiting);
+            assert!(is_refused(leading.as_mut()) && is_refused(resigning.as_mut()));
+            assert!(is_refused(pausing.as_mut()) && is_refused(watching.as_mut()));
+            assert!(is_refused(idle.lead(async |_| ())) && is_refused(idle.resign()));
+            assert!(is_refused(idle_watch.next()) && !leader.is_leader());
             let ended = body.as_mut().now_or_never().expect("it ends at once");
             assert!(matches!(ended, Err(Error::Lost { cause: LossCause::Forked, .. })), "{ended:?}");
             drop(body);
@@ -263,6 +285,7 @@ mod tests {
         });
 
         assert_eq!(is_late, Some(false), "it waits for a mutex");
+        drop((leading, resigning, pausing, watching));
         drop((held, lock, other, locks));
     }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use dlock_runtime::testing::TestLocks;
 use dlock_runtime::{CurrentLeader, Error, FencingToken, LeaderWatch, LockManager, Term};
-use dlock_tests::{Proxy, QuorumFleet, RedisServer, within};
+use dlock_tests::{Proxy, QuorumFleet, RedisServer, until, within};
+use futures_util::FutureExt as _;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -15,6 +17,7 @@ use super::LONG;
 /// The lease of the leaders that [`lead`] starts.
 const LEASE: Duration = Duration::from_secs(5);
 const SECOND: Duration = Duration::from_secs(1);
+const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Two managers of one store in memory.
 async fn two_managers(store: &str) -> (LockManager, LockManager) {
@@ -532,4 +535,233 @@ async fn candidates_lead_in_the_order_in_which_they_came() {
 
     next(&mut terms_of_b).await;
     assert!(terms_of_c.try_recv().is_err(), "it came later");
+}
+
+/// A manager whose requests go through a proxy, one that is connected directly, and their server.
+async fn behind_a_proxy() -> (LockManager, Proxy, LockManager, RedisServer) {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let slow = LockManager::builder(&proxy.url()).response_timeout(SECOND).lease(2 * SECOND);
+    let a = slow.connect().await.expect("the server takes managers");
+    let b = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    (a, proxy, b, server)
+}
+
+async fn is_free(manager: &LockManager) -> bool {
+    manager.lock("leader:indexer").try_acquire().await.expect("a store").is_some()
+}
+
+/// Checks that the server has not confirmed the release of the lock.
+fn assert_unconfirmed(resigned: &Result<(), Error>) {
+    let is_unconfirmed = matches!(
+        resigned,
+        Err(Error::Unavailable { key: Some(key), .. }) if key.as_str() == "leader:indexer"
+    );
+    assert!(is_unconfirmed, "{resigned:?}");
+}
+
+/// Leads until the returned task is aborted.
+async fn lead_in_a_task(manager: &LockManager) -> tokio::task::JoinHandle<()> {
+    let (send, mut terms) = mpsc::unbounded_channel();
+    let leadership = manager.leader("indexer");
+    let task = tokio::spawn(async move {
+        let body = async |term: Term| {
+            let _ = send.send(term.number().get());
+            std::future::pending::<()>().await;
+        };
+        leadership.lead(body).await.expect("it leads until the shutdown");
+    });
+    next(&mut terms).await;
+    task
+}
+
+#[tokio::test]
+async fn resign_waits_for_the_release_of_a_dropped_lead() {
+    let (a, proxy, b, _server) = behind_a_proxy().await;
+    for is_dropped_first in [false, true] {
+        let leading = lead_in_a_task(&a).await;
+        let leadership = a.leader("indexer");
+        proxy.hold_requests();
+        let (mut first, mut second) = (Box::pin(leadership.resign()), Box::pin(leadership.resign()));
+        if !is_dropped_first {
+            assert!(timeout(Duration::from_millis(50), &mut first).await.is_err());
+        }
+        leading.abort();
+        assert!(leading.await.is_err_and(|ended| ended.is_cancelled()));
+
+        let early =
+            timeout(Duration::from_millis(200), async { tokio::join!(&mut first, &mut second) }).await;
+
+        assert!(early.is_err(), "the server has no request to release the lock: {early:?}");
+        assert!(!is_free(&b).await && !leadership.is_leader());
+        proxy.pass();
+        let (first, second) = within(LONG, "the release", async { tokio::join!(first, second) }).await;
+        assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
+        assert!(is_free(&b).await);
+    }
+}
+
+#[tokio::test]
+async fn resign_waits_for_the_release_of_a_term_that_ends_itself() {
+    let (a, proxy, b, _server) = behind_a_proxy().await;
+    let (returns, leadership) = (Notify::new(), a.leader("indexer"));
+    let (send, mut terms) = mpsc::unbounded_channel();
+    let leading = leadership.lead(async |term| {
+        let _ = send.send(term.number().get());
+        returns.notified().await;
+    });
+    let resigning = async {
+        next(&mut terms).await;
+        proxy.hold_requests();
+        returns.notify_one();
+        tokio::task::yield_now().await;
+        let mut resigning = Box::pin(leadership.resign());
+        let early = timeout(Duration::from_millis(200), &mut resigning).await;
+        assert!(early.is_err(), "the server has no request to release the lock: {early:?}");
+        assert!(!is_free(&b).await);
+        proxy.pass();
+        within(LONG, "the release", resigning).await.expect("it is released");
+        is_free(&b).await
+    };
+
+    let is_free = tokio::select! {
+        led = leading => panic!("it leads until the shutdown: {led:?}"),
+        is_free = resigning => is_free,
+    };
+
+    assert!(is_free);
+}
+
+#[tokio::test]
+async fn resign_fails_if_the_server_does_not_confirm_the_release() {
+    let (a, proxy, b, _server) = behind_a_proxy().await;
+    for is_dropped in [false, true] {
+        let (leading, leadership) = (lead_in_a_task(&a).await, a.leader("indexer"));
+        proxy.hold_requests();
+        if is_dropped {
+            leading.abort();
+        }
+
+        let resigned = within(LONG, "the response timeout", async {
+            tokio::join!(leadership.resign(), leadership.resign())
+        });
+        let (first, second) = resigned.await;
+        leading.abort();
+        let third = within(LONG, "the outcome", leadership.resign()).await;
+
+        for resigned in [first, second, third] {
+            assert_unconfirmed(&resigned);
+        }
+        proxy.pass();
+        let freed = async || leadership.resign().await.is_ok();
+        until("the lock is free", freed).await;
+        assert!(is_free(&b).await);
+    }
+}
+
+/// During an outage, the release is refused, and the lease of 5 s goes on.
+#[tokio::test(start_paused = true)]
+async fn resign_fails_until_the_lease_of_an_unreleased_term_ends() {
+    let locks = TestLocks::new();
+    let (manager, other) = (locks.manager(), locks.fleet(1).remove(0));
+    next(&mut lead(&manager, "indexer")).await;
+    let outage = locks.outage();
+    let leadership = manager.leader("indexer");
+
+    assert_unconfirmed(&leadership.resign().await);
+    let failed = Instant::now();
+    assert_unconfirmed(&leadership.resign().await);
+    manager.shutdown(Duration::ZERO).await; // it does not lead again
+    sleep(LEASE - SECOND - failed.elapsed()).await;
+    assert_unconfirmed(&leadership.resign().await);
+    sleep(SECOND).await;
+
+    leadership.resign().await.expect("the lease is over");
+    outage.end();
+    assert!(is_free(&other.manager()).await);
+}
+
+/// `lead` is polled by hand, to lose the lock after the resignation and before the release.
+#[tokio::test]
+async fn resign_returns_the_loss_of_a_lost_term() {
+    let (a, b) = two_managers("resigns-lost").await;
+    let leadership = a.leader("indexer");
+    let mut leading = Box::pin(leadership.lead(async |_| std::future::pending::<()>().await));
+    assert!(leading.as_mut().now_or_never().is_none() && leadership.is_leader());
+    let mut resigning = Box::pin(leadership.resign());
+    assert!(resigning.as_mut().now_or_never().is_none());
+
+    assert!(b.force_release("leader:indexer").await.expect("a store"));
+    drop(leading);
+
+    let resigned = within(LONG, "the end of the term", resigning).await;
+    assert!(matches!(resigned, Err(Error::Lost { .. })), "{resigned:?}");
+    leadership.resign().await.expect("it does not lead");
+    assert!(is_free(&b).await);
+}
+
+#[tokio::test]
+async fn a_dropped_resignation_still_ends_the_term() {
+    let (a, b) = two_managers("resigns-dropped").await;
+    let leadership = a.leader("indexer");
+    let mut leading = Box::pin(leadership.lead(async |_| std::future::pending::<()>().await));
+    assert!(leading.as_mut().now_or_never().is_none() && !is_free(&b).await);
+    let mut resigning = Box::pin(leadership.resign());
+    assert!(resigning.as_mut().now_or_never().is_none());
+
+    drop(resigning);
+
+    assert!(leading.as_mut().now_or_never().is_none() && !leadership.is_leader());
+    assert!(is_free(&b).await);
+}
+
+/// Between two checks of the watch, the lock goes from `a` to `b`, whose number the watch has not
+/// seen, and on to a leader that has not begun its term.
+#[tokio::test(start_paused = true)]
+async fn a_watch_does_not_take_the_number_of_an_unseen_leader() {
+    let (a, b) = two_managers("unseen").await;
+    let (c, observer) = two_managers("unseen").await;
+    for next_leader in [&a, &c] {
+        let mut watch = observer.leader("indexer").watch();
+        let guard = a.lock("leader:indexer").acquire().await.expect("it is free");
+        let of_a = guard.fencing_token().await.expect("it is held").get();
+        assert_reports(&mut watch, &a, of_a).await;
+        assert!(timeout(100 * MILLISECOND, watch.next()).await.is_err(), "nothing has changed");
+
+        let acquires = async {
+            guard.release().await.expect("it is held");
+            let unseen = b.lock("leader:indexer").acquire().await.expect("it is free");
+            let of_b = unseen.fencing_token().await.expect("it is held").get();
+            unseen.release().await.expect("it is held");
+            let guard = next_leader.lock("leader:indexer").acquire().await.expect("it is free");
+            sleep(200 * MILLISECOND).await; // the watch checks four times
+            let number = guard.fencing_token().await.expect("it is held").get();
+            assert!(number > of_b, "{number} after {of_b}");
+            (guard, number)
+        };
+        let ((guard, number), leader) = tokio::join!(acquires, report(&mut watch));
+
+        let leader = leader.expect("one leads");
+        assert_eq!((leader.manager, leader.term.map(FencingToken::get)), (next_leader.id(), Some(number)));
+        guard.release().await.expect("it is held");
+    }
+}
+
+/// As in a loop that also does other work.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_polled_for_short_times_reports() {
+    let (a, b) = two_managers("short-polls").await;
+    let mut watch = b.leader("indexer").watch();
+    assert_eq!(report(&mut watch).await, None, "no process leads");
+    let first = next(&mut lead(&a, "indexer")).await;
+    let begun = Instant::now();
+
+    let leader = loop {
+        if let Ok(leader) = timeout(100 * MILLISECOND, watch.next()).await {
+            break leader.expect("a store").expect("one leads");
+        }
+        assert!(begun.elapsed() < SECOND, "it does not report");
+    };
+
+    assert_eq!((leader.manager, leader.term.map(FencingToken::get)), (a.id(), Some(first)));
 }

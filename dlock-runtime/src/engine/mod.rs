@@ -77,7 +77,7 @@ use crate::engine::shard::{Shards, Slots};
 use crate::engine::store_calls::StoreCalls;
 use crate::engine::used_namespaces::UsedNamespaces;
 use crate::error::{Error, Loss, LossCause};
-use crate::fork::{FORKED, ForkDetector, forked_error};
+use crate::fork::{FORKED, ForkDetector, forked_error, in_one_process};
 use crate::key::{LockKey, Name};
 use crate::protocol::ProtocolConfig;
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
@@ -184,6 +184,27 @@ impl Engine {
     /// [`Error::Unavailable`] if the current process was forked after that.
     pub(crate) fn in_own_process(&self, key: Option<&LockKey>) -> Result<(), Error> {
         if self.is_forked() { Err(forked_error(key.cloned())) } else { Ok(()) }
+    }
+
+    /// Polls `request` in the process that connected.
+    ///
+    /// In a forked process, `request` is neither polled nor dropped, since it may be in the list of
+    /// a mutex that another thread held at the `fork`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the current process was forked after it connected.
+    pub(crate) async fn run_in_own_process<T>(
+        &self,
+        key: Option<&LockKey>,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let mut request = in_one_process(request);
+        poll_fn(|cx| match self.in_own_process(key) {
+            Ok(()) => Pin::new(&mut request).poll(cx),
+            Err(forked) => Poll::Ready(Err(forked)),
+        })
+        .await
     }
 
     /// Returns the time, and brings the backend up to date.
@@ -512,11 +533,10 @@ impl Engine {
     /// response timeout. In a forked process it ends immediately, even if it was running at the
     /// fork.
     pub(crate) async fn shutdown(&self, grace: Duration) {
-        let mut shutting_down = std::pin::pin!(self.shut_down(grace));
-        poll_fn(|cx| if self.is_forked() { Poll::Ready(()) } else { shutting_down.as_mut().poll(cx) }).await;
+        let _ = self.run_in_own_process(None, self.shut_down(grace)).await;
     }
 
-    async fn shut_down(&self, grace: Duration) {
+    async fn shut_down(&self, grace: Duration) -> Result<(), Error> {
         self.closed.store(true, Ordering::Release);
         self.calls.closed.set();
         for key in self.keys() {
@@ -533,6 +553,7 @@ impl Engine {
             self.with_key(&key, KeyState::release_all);
         }
         self.settle().await;
+        Ok(())
     }
 
     /// Waits until all requests have replies and all orphaned tokens are cleaned up.

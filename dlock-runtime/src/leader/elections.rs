@@ -1,41 +1,49 @@
 //! [`Elections`], the terms of this process.
+//!
+//! The release of a term belongs to no caller: [`LocalTerm`] begins it when it is dropped, by
+//! `lead` or with its future, and a task waits for the reply. `lead` and each `resign` receive the
+//! outcome as [`TermState::Ended`], whichever of them is dropped meanwhile.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
 use crate::engine::Engine;
 use crate::engine::acquisition::AcquisitionRef;
-use crate::fork::ForkDetector;
-use crate::guard::FencingToken;
+use crate::error::{Error, Result};
+use crate::fork::{ForkDetector, InOneProcess};
+use crate::guard::{FencingToken, LockGuard};
 use crate::key::{LockKey, Name};
+use crate::protocol::deadline::BootInstant;
 use crate::sync::lock;
 use crate::telemetry;
 
 /// The elections of one manager.
 #[derive(Debug, Default)]
 pub(crate) struct Elections {
-    named: Mutex<HashMap<Name, Weak<Election>>>,
+    named: Mutex<HashMap<Name, Arc<Election>>>,
 }
 
 /// The election of one name in this process.
 #[derive(Debug)]
 pub(super) struct Election {
-    /// The term of this process.
+    /// The term of this process. After its end, until its lock is free.
     term: watch::Sender<Option<ActiveTerm>>,
 }
 
 impl Elections {
     /// Returns the election of the lock `key`.
-    pub(super) fn of(&self, key: &LockKey) -> Arc<Election> {
+    pub(super) fn of(&self, key: &LockKey, now: BootInstant) -> Arc<Election> {
         let mut named = lock(&self.named);
-        if let Some(election) = named.get(key.name()).and_then(Weak::upgrade) {
-            return election;
+        if let Some(election) = named.get(key.name()) {
+            return Arc::clone(election);
         }
-        named.retain(|_, election| election.strong_count() > 0);
+        named.retain(|_, election| Arc::strong_count(election) > 1 || election.unreleased(now).is_some());
         let election = Arc::new(Election { term: watch::Sender::new(None) });
-        named.insert(Name::clone(key.name()), Arc::downgrade(&election));
+        named.insert(Name::clone(key.name()), Arc::clone(&election));
         election
     }
 
@@ -47,22 +55,28 @@ impl Elections {
 }
 
 impl Election {
-    /// Records that this process leads, until the returned value is dropped.
+    /// Begins a term of this process under `guard`, which was acquired with `lease`. It lasts until
+    /// the returned value is dropped.
     pub(super) fn lead(
         self: &Arc<Self>,
-        key: &LockKey,
-        lock: &AcquisitionRef,
+        guard: LockGuard,
         number: FencingToken,
+        lease: Duration,
     ) -> LocalTerm {
-        let active = ActiveTerm { acquisition: lock.clone(), resigns: Arc::new(watch::Sender::new(false)) };
+        let Some(hold) = guard.held() else { unreachable!("the guard was made of a hold") };
+        let (acquisition, engine) = (hold.acquired().clone(), Arc::clone(&hold.engine));
+        let active =
+            ActiveTerm { acquisition, number, state: Arc::new(watch::Sender::new(TermState::Leading)) };
         self.term.send_replace(Some(active.clone()));
-        let fork = ForkDetector::new();
-        LocalTerm { election: Arc::clone(self), key: key.clone(), number, active, fork }
+        telemetry::term_started(guard.key(), number.get());
+        let (election, fork) = (Arc::clone(self), ForkDetector::new());
+        LocalTerm { election, guard: Some(guard), engine, lease, active, fork }
     }
 
-    pub(super) fn is_leading(&self, engine: &Engine) -> bool {
-        let is_valid = |term: &ActiveTerm| term.acquisition.0.check_valid(engine.now()).is_ok();
-        self.term.borrow().as_ref().is_some_and(is_valid)
+    /// Returns the number of the term of this process if it leads at `now`.
+    pub(super) fn number(&self, now: BootInstant) -> Option<FencingToken> {
+        let is_valid = |term: &&ActiveTerm| term.acquisition.0.check_valid(now).is_ok();
+        self.term.borrow().as_ref().filter(is_valid).map(|term| term.number)
     }
 
     /// Waits until this process starts or ends a term.
@@ -70,14 +84,16 @@ impl Election {
         self.term.subscribe()
     }
 
-    /// Ends the term of this process, if there is one, and waits for its end.
-    pub(super) async fn resign(&self) {
-        let mut term = self.term.subscribe();
-        let active = term.borrow_and_update().clone();
-        if let Some(active) = active {
-            active.request_resignation();
-            let _ = term.wait_for(|term| term.as_ref().is_none_or(|term| !term.is(&active))).await;
-        }
+    /// Ends the term of this process, if there is one, and waits until its lock is released.
+    pub(super) async fn resign(&self, now: BootInstant) -> Result<()> {
+        let Some(term) = self.unreleased(now) else { return Ok(()) };
+        term.request_resignation();
+        term.released().await
+    }
+
+    /// Returns the term whose lock may not be free at `now`.
+    fn unreleased(&self, now: BootInstant) -> Option<ActiveTerm> {
+        self.term.borrow().as_ref().filter(|term| !term.state.borrow().is_free(now)).cloned()
     }
 }
 
@@ -85,27 +101,63 @@ impl Election {
 #[derive(Clone, Debug)]
 pub(super) struct ActiveTerm {
     pub(super) acquisition: AcquisitionRef,
-    /// Whether the term is to end. Each term has its own, so that a term that has ended cannot end
-    /// a newer one.
-    resigns: Arc<watch::Sender<bool>>,
+    pub(super) number: FencingToken,
+    /// Each term has its own, so that a term that has ended cannot end a newer one.
+    state: Arc<watch::Sender<TermState>>,
+}
+
+/// The state of a term of this process.
+#[derive(Clone, Debug)]
+enum TermState {
+    Leading,
+    /// The body is to be dropped.
+    Resigning,
+    /// The release has ended with this result. Without a result of the server, the lock is free
+    /// from this time on, when its lease has expired.
+    Ended(Result<()>, BootInstant),
+}
+
+impl TermState {
+    fn is_free(&self, now: BootInstant) -> bool {
+        matches!(self, Self::Ended(_, free_from) if *free_from <= now)
+    }
 }
 
 impl ActiveTerm {
     pub(super) fn request_resignation(&self) {
-        self.resigns.send_replace(true);
+        self.state.send_if_modified(|state| {
+            let leads = matches!(state, TermState::Leading);
+            if leads {
+                *state = TermState::Resigning;
+            }
+            leads
+        });
+    }
+
+    /// Waits until the lock is released, and returns the result.
+    pub(super) async fn released(&self) -> Result<()> {
+        let mut states = self.state.subscribe();
+        loop {
+            if let TermState::Ended(released, _) = &*states.borrow_and_update() {
+                return released.clone();
+            }
+            let _ = states.changed().await; // `self` has the sender
+        }
     }
 
     fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.resigns, &other.resigns)
+        Arc::ptr_eq(&self.state, &other.state)
     }
 }
 
-/// The term that a call of `lead` has. Dropping it records its end.
+/// The term that a call of `lead` has. Dropping it ends the term and releases its lock.
 #[derive(Debug)]
 pub(super) struct LocalTerm {
     election: Arc<Election>,
-    key: LockKey,
-    number: FencingToken,
+    /// `Some` until it is dropped.
+    guard: Option<LockGuard>,
+    engine: Arc<Engine>,
+    lease: Duration,
     active: ActiveTerm,
     fork: ForkDetector,
 }
@@ -115,12 +167,17 @@ impl LocalTerm {
         &self.active
     }
 
+    pub(super) fn guard(&self) -> &LockGuard {
+        let Some(guard) = &self.guard else { unreachable!("only the drop takes it") };
+        guard
+    }
+
     /// Waits until the term is to end: this process resigns, or the manager is shut down.
-    pub(super) async fn resigned(&self, engine: &Engine) {
-        let mut resigns = self.active.resigns.subscribe();
+    pub(super) async fn resigned(&self) {
+        let mut states = self.active.state.subscribe();
         tokio::select! {
-            _ = resigns.wait_for(|resigns| *resigns) => {}
-            () = engine.calls.closed.wait() => {}
+            _ = states.wait_for(|state| !matches!(state, TermState::Leading)) => {}
+            () = self.engine.calls.closed.wait() => {}
         }
     }
 }
@@ -130,33 +187,81 @@ impl Drop for LocalTerm {
         if self.fork.is_forked() {
             return; // before any mutex: the term is that of the parent
         }
+        let Some(guard) = self.guard.take() else { return };
+        telemetry::term_ended(guard.key(), self.active.number.get());
+        let release = TermRelease {
+            election: Arc::clone(&self.election),
+            term: self.active.clone(),
+            key: guard.key().clone(),
+            engine: Arc::clone(&self.engine),
+            lease: self.lease,
+            released: None,
+        };
+        let mut released = Box::pin(release.run(guard));
+        // Polled here, so that the request is sent even if no task runs any more.
+        if (&mut released).now_or_never().is_none() {
+            self.engine.backend.spawn(Box::pin(InOneProcess::new(released)));
+        }
+    }
+}
+
+/// The release of the lock of a term. Dropping it publishes the outcome.
+struct TermRelease {
+    election: Arc<Election>,
+    term: ActiveTerm,
+    key: LockKey,
+    engine: Arc<Engine>,
+    lease: Duration,
+    /// `None` until there is an outcome.
+    released: Option<Result<()>>,
+}
+
+impl TermRelease {
+    async fn run(mut self, guard: LockGuard) {
+        let released = guard.release().await;
+        let limits = self.engine.event_limits();
+        self.released = Some(released.inspect_err(|error| telemetry::task_unavailable(error, limits)));
+    }
+}
+
+impl Drop for TermRelease {
+    fn drop(&mut self) {
+        let unknown = || {
+            let reason = "the runtime ended before the server replied to the release".into();
+            Err(Error::Unavailable { key: Some(self.key.clone()), reason })
+        };
+        let released = self.released.take().unwrap_or_else(unknown);
+        let is_free = !matches!(released, Err(Error::Unavailable { .. }));
+        let now = self.engine.now();
+        // The server may have extended the lease until now, and nothing extends it later.
+        let free_from = if is_free { now } else { now.plus(self.lease) };
+        self.term.state.send_replace(TermState::Ended(released, free_from));
         // Another call of `lead` may have begun a term since this one was lost.
-        self.election.term.send_if_modified(|term| term.take_if(|term| term.is(&self.active)).is_some());
-        telemetry::term_ended(&self.key, self.number.get());
+        let is_over = |term: &mut ActiveTerm| is_free && term.is(&self.term);
+        self.election.term.send_if_modified(|term| term.take_if(is_over).is_some());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
-    use crate::{LockGuard, LockManager};
+    use crate::LockManager;
 
     /// Acquires a lock in memory, and begins a term on it.
-    fn leading() -> (LocalTerm, LockGuard) {
+    fn leading() -> (LocalTerm, LockManager) {
         let locks = LockManager::in_new_memory();
         let acquiring = locks.lock("indexer").acquire().now_or_never();
         let guard = acquiring.expect("it does not wait").expect("it is free");
-        let hold = guard.held().expect("there is a hold");
         let number = guard.fencing_token().now_or_never().expect("it does not wait").expect("it is held");
-        let election = locks.elections().of(guard.key());
-        (election.lead(guard.key(), hold.acquired(), number), guard)
+        let election = locks.elections().of(guard.key(), locks.engine().now());
+        (election.lead(guard, number, LEASE), locks)
     }
+
+    const LEASE: Duration = Duration::from_secs(30);
 
     #[test]
     fn a_forked_process_does_not_end_the_term_of_its_parent() {
-        let (leading, _guard) = leading();
+        let (leading, _locks) = leading();
         let election = Arc::clone(&leading.election);
 
         leading.fork.simulate_fork();
@@ -167,24 +272,70 @@ mod tests {
 
     #[test]
     fn a_term_lasts_until_it_is_dropped() {
-        let (leading, guard) = leading();
-        let election = Arc::clone(&leading.election);
-        let engine = &guard.held().expect("there is a hold").engine;
-        let mut resigning = Box::pin(election.resign());
-        assert!(election.is_leading(engine));
-        assert!(resigning.as_mut().now_or_never().is_none(), "it waits for the end of the term");
-        assert!(leading.resigned(engine).now_or_never().is_some());
+        let (leading, locks) = leading();
+        let (election, now) = (Arc::clone(&leading.election), locks.engine().now());
+        let (mut first, mut second) = (Box::pin(election.resign(now)), Box::pin(election.resign(now)));
+        assert!(election.number(now).is_some() && leading.resigned().now_or_never().is_none());
+        assert!(first.as_mut().now_or_never().is_none(), "it waits for the end of the term");
+        assert!(second.as_mut().now_or_never().is_none());
+        assert!(leading.resigned().now_or_never().is_some());
 
         drop(leading);
 
-        assert!(!election.is_leading(engine) && election.term.borrow().is_none());
-        assert!(resigning.now_or_never().is_some());
+        assert!(election.number(now).is_none() && election.term.borrow().is_none());
+        for resigning in [first, second] {
+            assert!(matches!(resigning.now_or_never(), Some(Ok(()))));
+        }
+        assert!(matches!(election.resign(now).now_or_never(), Some(Ok(()))), "it does not lead");
+        assert!(
+            locks.lock("indexer").try_acquire().now_or_never().expect("no wait").expect("memory").is_some()
+        );
+    }
+
+    /// The reply to a release does not arrive.
+    #[test]
+    fn an_unconfirmed_release_fails_resignations_until_the_lease_ends() {
+        let (leading, locks) = leading();
+        let election = Arc::clone(&leading.election);
+        let (engine, now) = (Arc::clone(locks.engine()), locks.engine().now());
+        let mut resigning = Box::pin(election.resign(now));
+        assert!(resigning.as_mut().now_or_never().is_none());
+        let mut leading = leading;
+        let key = leading.guard().key().clone();
+        let (term, guard) = (leading.active.clone(), leading.guard.take());
+
+        drop(TermRelease {
+            election: Arc::clone(&election),
+            term,
+            key: key.clone(),
+            engine,
+            lease: LEASE,
+            released: None,
+        });
+
+        let is_unknown = |ended: Option<Result<()>>| matches!(ended, Some(Err(Error::Unavailable { key: Some(of), .. })) if of == key);
+        assert!(is_unknown(resigning.now_or_never()));
+        drop((leading, election, guard));
+        let of = |name: &str| {
+            let key = LockKey::named("leader", name, "").expect("a valid name");
+            locks.elections().of(&key, now)
+        };
+        let _others = (of("a"), of("b"));
+        let election = locks.elections().of(&key, now);
+        assert!(is_unknown(election.resign(now.plus(LEASE / 2)).now_or_never()), "it may be held");
+        assert!(
+            matches!(election.resign(now.plus(LEASE * 2)).now_or_never(), Some(Ok(()))),
+            "it has expired"
+        );
     }
 
     #[test]
     fn an_election_is_kept_while_it_is_used() {
         let elections = Elections::default();
-        let of = |name| elections.of(&LockKey::named("leader", name, "").expect("a valid name"));
+        let of = |name| {
+            let key = LockKey::named("leader", name, "").expect("a valid name");
+            elections.of(&key, BootInstant::START)
+        };
         let used = of("used");
         drop(of("unused"));
 

@@ -24,12 +24,13 @@ mod term;
 mod watch;
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::fork::in_one_process;
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::leader::elections::Election;
@@ -125,7 +126,8 @@ impl Leadership {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the body, then resigns.
+    /// Dropping the future drops the body and sends the release. [`resign`](Self::resign) waits for
+    /// its reply.
     pub async fn lead<F, Fut>(&self, mut body: F) -> Result<()>
     where
         F: FnMut(Term) -> Fut,
@@ -134,16 +136,13 @@ impl Leadership {
         let key = self.key.clone()?;
         let engine = self.manager.engine();
         engine.in_own_process(Some(&key))?; // before any mutex
-        let election = self.manager.elections().of(&key);
+        let (election, lease) = (self.manager.elections().of(&key, engine.now()), self.lease_or_default());
         let mut pause = FIRST_PAUSE;
         loop {
             let acquired = self.lock(&key).acquire().await;
             let started = engine.now();
             let ended = match acquired {
-                // Acquiring has reported its own failure.
-                Ok(guard) => run_term(guard, &election, &mut body)
-                    .await
-                    .inspect_err(|error| telemetry::task_unavailable(error, engine.event_limits())),
+                Ok(guard) => self.run_term(guard, &election, &mut body).await,
                 Err(error) => Err(error),
             };
             let resigned = match ended {
@@ -153,20 +152,23 @@ impl Leadership {
                 Err(Error::Lost { .. } | Error::Unavailable { .. } | Error::Deadlock { .. }) => false,
                 Err(error) => return Err(error),
             };
-            engine.in_own_process(Some(&key))?; // no timer fires in a forked process
             if engine.is_closed() {
                 return Ok(());
             }
-            if engine.now().since(started) > self.lease.unwrap_or(engine.lease) {
+            if engine.now().since(started) > lease {
                 pause = FIRST_PAUSE;
             }
             let has_successor = resigned && matches!(self.manager.record_of(&key).await, Ok(Some(_)));
-            let time = if has_successor { self.lease.unwrap_or(engine.lease) } else { pause };
+            let time = if has_successor { lease } else { pause };
             pause = (pause * 2).min(LAST_PAUSE);
-            tokio::select! {
-                () = engine.backend.sleep(time) => {}
-                () = engine.calls.closed.wait() => {}
-            }
+            let pausing = async {
+                tokio::select! {
+                    () = engine.backend.sleep(time) => {}
+                    () = engine.calls.closed.wait() => {}
+                }
+                Ok(())
+            };
+            engine.run_in_own_process(Some(&key), pausing).await?;
         }
     }
 
@@ -176,18 +178,30 @@ impl Leadership {
     /// later, and this one pauses for one lease before it contends again. If this process does not
     /// lead, it changes nothing.
     ///
+    /// `Ok` means that the server has confirmed the release, or that this process holds nothing.
+    /// That also applies if the future of [`lead`](Self::lead) is dropped, or if its term ends for
+    /// another reason. All calls for one term return the same result.
+    ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`]; [`Error::Unavailable`] in a forked process.
+    /// - [`Error::Unavailable`] if the server did not confirm the release. The release is repeated
+    ///   in the background. Later calls return this error for one lease, until the lock has expired
+    ///   or this process leads again. Also in a forked process.
+    /// - [`Error::Lost`] if the lock was lost before the release: another process may have led at
+    ///   the same time.
+    /// - [`Error::WrongKind`] if the key holds a value that is not a lock of this layout.
+    /// - [`Error::InvalidKey`].
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the term still ends.
     pub async fn resign(&self) -> Result<()> {
         let key = self.key.as_ref().map_err(Clone::clone)?;
-        self.manager.engine().in_own_process(Some(key))?;
-        self.manager.elections().of(key).resign().await;
-        Ok(())
+        let engine = self.manager.engine();
+        engine.in_own_process(Some(key))?; // before any mutex
+        let now = engine.now();
+        let election = self.manager.elections().of(key, now);
+        engine.run_in_own_process(Some(key), election.resign(now)).await
     }
 
     /// Returns `true` if this process leads, by the deadline of its lease.
@@ -196,7 +210,10 @@ impl Leadership {
     #[must_use]
     pub fn is_leader(&self) -> bool {
         let engine = self.manager.engine();
-        let leads = |key| self.manager.elections().of(key).is_leading(engine);
+        let leads = |key| {
+            let now = engine.now();
+            self.manager.elections().of(key, now).number(now).is_some()
+        };
         !engine.is_forked() && self.key.as_ref().is_ok_and(leads)
     }
 
@@ -213,44 +230,53 @@ impl Leadership {
             None => lock,
         }
     }
-}
 
-/// Runs the body of one term until it returns, the lock is lost, or the process resigns. Then drops
-/// it, and releases the lock.
-async fn run_term<F, Fut>(guard: LockGuard, election: &Arc<Election>, body: &mut F) -> Result<TermEnd>
-where
-    F: FnMut(Term) -> Fut,
-    Fut: Future,
-{
-    let number = guard.fencing_token().await?;
-    let Some(hold) = guard.held() else { unreachable!("the guard was made of a hold") };
-    let leading = election.lead(guard.key(), hold.acquired(), number);
-    telemetry::term_started(guard.key(), number.get());
-    let term = Term::new(&hold.engine, guard.key(), number, leading.active());
-    let ended = {
-        let mut running = pin!(body(term));
-        let mut ending = pin!(async {
-            tokio::select! {
-                biased;
-                () = leading.resigned(&hold.engine) => Ok(TermEnd::Resigned),
-                _ = guard.lost() => guard.check().map(|()| TermEnd::Resigned),
-            }
-        });
-        poll_fn(|cx| {
-            // After a pause of any length, the body of a lost term is not polled again.
-            guard.check()?;
-            if let Poll::Ready(ended) = ending.as_mut().poll(cx) {
-                return Poll::Ready(ended);
-            }
-            running.as_mut().poll(cx).map(|_| Ok(TermEnd::Returned))
-        })
-        .await
-    };
-    // `resign` waits for the end of the term, so that comes after the release.
-    let released = guard.release().await;
-    drop(leading);
-    released?;
-    ended
+    fn lease_or_default(&self) -> Duration {
+        self.lease.unwrap_or(self.manager.engine().lease)
+    }
+
+    /// Runs the body of one term until it returns, the lock is lost, or the process resigns. Then
+    /// drops it, and releases the lock.
+    async fn run_term<F, Fut>(
+        &self,
+        guard: LockGuard,
+        election: &Arc<Election>,
+        body: &mut F,
+    ) -> Result<TermEnd>
+    where
+        F: FnMut(Term) -> Fut,
+        Fut: Future,
+    {
+        let engine = self.manager.engine();
+        let unavailable = |error: &Error| telemetry::task_unavailable(error, engine.event_limits());
+        let number = guard.fencing_token().await.inspect_err(unavailable)?;
+        let leading = election.lead(guard, number, self.lease_or_default());
+        let (guard, active) = (leading.guard(), leading.active().clone());
+        let key = guard.key().clone();
+        let term = Term::new(engine, &key, &active);
+        let ended = {
+            let mut running = pin!(body(term));
+            let mut ending = in_one_process(async {
+                tokio::select! {
+                    biased;
+                    () = leading.resigned() => Ok(TermEnd::Resigned),
+                    _ = guard.lost() => guard.check().map(|()| TermEnd::Resigned),
+                }
+            });
+            poll_fn(|cx| {
+                // After a pause of any length, the body of a lost term is not polled again.
+                guard.check()?;
+                if let Poll::Ready(ended) = Pin::new(&mut ending).poll(cx) {
+                    return Poll::Ready(ended);
+                }
+                running.as_mut().poll(cx).map(|_| Ok(TermEnd::Returned))
+            })
+            .await
+        };
+        drop(leading);
+        engine.run_in_own_process(Some(&key), active.released()).await?;
+        ended
+    }
 }
 
 /// The pauses between terms, and after failures.

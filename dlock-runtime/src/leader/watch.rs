@@ -3,17 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::guard::FencingToken;
 use crate::key::LockKey;
-use crate::leader::elections::Election;
 use crate::manager::LockManager;
+use crate::protocol::deadline::BootInstant;
 use crate::token::ProcessId;
 
 /// Reports which process leads. Returned by [`Leadership::watch`](crate::Leadership::watch).
 ///
 /// It checks the lock once per second, which costs one round trip, and immediately when a term of
-/// this process starts or ends. A report about another process costs another one, for its owner.
+/// this process starts or ends. When the leader or the number of its term has changed in another
+/// process, it checks 20 times per second for 300 ms. A report about another process costs another
+/// round trip, for its owner.
 ///
 /// # Examples
 ///
@@ -36,8 +39,10 @@ pub struct LeaderWatch {
     key: Result<LockKey>,
     /// The last report.
     reported: Reported,
-    /// The last term that was seen: the ID of its leader, and its number.
+    /// The last term that was reported: the ID of its leader, and its number.
     last_term: Option<(String, FencingToken)>,
+    /// The leader of the last check, if it is not reported yet, and when it was found first.
+    found: Option<(CurrentLeader, BootInstant)>,
 }
 
 /// The last report of a watch.
@@ -59,19 +64,23 @@ pub struct CurrentLeader {
     pub owner: Option<String>,
     /// The [number](crate::Term::number) of its term. `None` if it is not known: the leader has not
     /// begun its term after 300 ms, or the servers of a quorum disagree, since one is down.
+    ///
+    /// A leader of another process that needs more than 300 ms to begin its term may be reported
+    /// with the number of a term before that this watch has not reported. The next report corrects
+    /// it.
     pub term: Option<FencingToken>,
 }
 
 impl LeaderWatch {
     pub(super) fn new(manager: LockManager, key: Result<LockKey>) -> Self {
-        Self { manager, key, reported: Reported::Nothing, last_term: None }
+        Self { manager, key, reported: Reported::Nothing, last_term: None, found: None }
     }
 
     /// Waits until another process leads or another term begins, and returns the leader and the
     /// term, or `None` if no process leads. The first call returns after one round trip, or if a
     /// leader has not begun its term yet, within 300 ms and seven round trips.
     ///
-    /// It may miss a term that is shorter than 1 s. If the leader was elected in the last
+    /// It may miss a term that is shorter than 1.3 s. If the leader was elected in the last
     /// milliseconds before the first call, that call may return the number of the term before. The
     /// next call returns the right one.
     ///
@@ -85,40 +94,46 @@ impl LeaderWatch {
     ///
     /// Cancel safe: if the future is dropped, no change is missed by the next call.
     pub async fn next(&mut self) -> Result<Option<CurrentLeader>> {
-        let key = self.key.clone()?;
-        self.manager.engine().in_own_process(Some(&key))?;
-        let election: Arc<Election> = self.manager.elections().of(&key);
+        let (key, engine) = (self.key.clone()?, Arc::clone(self.manager.engine()));
+        engine.run_in_own_process(Some(&key), self.next_report(&key, &engine)).await
+    }
+
+    async fn next_report(&mut self, key: &LockKey, engine: &Engine) -> Result<Option<CurrentLeader>> {
+        let election = self.manager.elections().of(key, engine.now());
         let mut changes = election.changes();
-        let mut checks_of_start = 0;
         loop {
-            if self.manager.engine().is_closed() {
-                return Err(Error::Shutdown { key: Some(key) });
+            if engine.is_closed() {
+                return Err(Error::Shutdown { key: Some(key.clone()) });
             }
             changes.borrow_and_update();
-            let (process, leader) = self.leader(&key).await?.unzip();
-            let is_starting = leader.as_ref().is_some_and(|leader| leader.term.is_none());
-            let reported = Reported::Leader(leader.clone());
+            let holder =
+                self.manager.record_of(key).await?.and_then(|record| Some((record.holder?, record.fence)));
+            let own_term = election.number(engine.now());
+            let holder = holder.map(|(process, last_number)| {
+                let own_term = own_term.filter(|_| process == engine.tokens.process());
+                (process, self.leader(process, own_term, last_number), own_term.is_some())
+            });
+            let reported = Reported::Leader(holder.as_ref().map(|(_, leader, _)| leader.clone()));
             let interval = if self.reported == reported {
+                self.found = None;
                 CHECK_INTERVAL
-            } else if is_starting && checks_of_start < CHECKS_OF_START {
-                checks_of_start += 1;
+            } else if let Some((process, leader, is_own)) = holder {
+                if is_own || self.is_settled(&leader, engine.now()) {
+                    // Before the report is noted: if this future is dropped, the next call reports
+                    // it.
+                    let latest = engine.now().plus(engine.rules.response_timeout);
+                    let owner = self.manager.owner_of(process, key, latest).await;
+                    if let Some(term) = leader.term {
+                        self.last_term = Some((leader.manager.clone(), term));
+                    }
+                    (self.reported, self.found) = (reported, None);
+                    return Ok(Some(CurrentLeader { owner, ..leader }));
+                }
                 START_INTERVAL
             } else {
-                let Some((process, leader)) = process.zip(leader) else {
-                    self.reported = reported;
-                    return Ok(None);
-                };
-                // Before the report is noted: if this future is dropped, the next call reports it.
-                let engine = self.manager.engine();
-                let latest = engine.now().plus(engine.rules.response_timeout);
-                let owner = self.manager.owner_of(process, &key, latest).await;
-                if let Some(term) = leader.term {
-                    self.last_term = Some((leader.manager.clone(), term));
-                }
-                self.reported = reported;
-                return Ok(Some(CurrentLeader { owner, ..leader }));
+                (self.reported, self.found) = (reported, None);
+                return Ok(None);
             };
-            let engine = self.manager.engine();
             tokio::select! {
                 _ = changes.changed() => {}
                 () = engine.backend.sleep(interval) => {}
@@ -127,22 +142,44 @@ impl LeaderWatch {
         }
     }
 
-    /// Asks which manager holds the lock. Until it has its fencing token, the server knows that of
-    /// its predecessor, which is not its term.
-    async fn leader(&self, key: &LockKey) -> Result<Option<(ProcessId, CurrentLeader)>> {
-        let Some(record) = self.manager.record_of(key).await? else { return Ok(None) };
-        let Some(process) = record.holder else { return Ok(None) };
+    /// Returns the leader to report if `process` holds the lock. `own_term`: the term of this
+    /// process, if it leads. `last_number`: the last number that was issued.
+    fn leader(
+        &self,
+        process: ProcessId,
+        own_term: Option<FencingToken>,
+        last_number: Option<u64>,
+    ) -> CurrentLeader {
         let manager = process.shown();
-        let term = record.fence.map(FencingToken::new).filter(|term| {
-            self.last_term.as_ref().is_none_or(|(leader, last)| leader == &manager || last != term)
-        });
-        Ok(Some((process, CurrentLeader { manager, owner: None, term })))
+        // Until a leader has its fencing token, the server knows that of its predecessor.
+        let is_of_another = |term: &FencingToken| {
+            self.last_term.as_ref().is_some_and(|(leader, last)| leader != &manager && last == term)
+        };
+        let last_number = last_number.map(FencingToken::new).filter(|term| !is_of_another(term));
+        CurrentLeader { manager, owner: None, term: own_term.or(last_number) }
+    }
+
+    /// Returns `true` if this leader is to be reported.
+    ///
+    /// The server does not know to which leader it issued its last number: a predecessor may have
+    /// led between two checks. Within this time, a leader has its own.
+    fn is_settled(&mut self, leader: &CurrentLeader, now: BootInstant) -> bool {
+        if self.reported == Reported::Nothing && leader.term.is_some() {
+            return true;
+        }
+        match &self.found {
+            Some((found, since)) if found == leader => now.since(*since) >= START_TIME,
+            _ => {
+                self.found = Some((leader.clone(), now));
+                false
+            }
+        }
     }
 }
 
 /// How often the lock is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often, and how many times, it is checked whether a new leader has begun its term.
+/// How often, and for how long, it is checked whether a new leader begins its term.
 const START_INTERVAL: Duration = Duration::from_millis(50);
-const CHECKS_OF_START: u32 = 6;
+const START_TIME: Duration = Duration::from_millis(300);
