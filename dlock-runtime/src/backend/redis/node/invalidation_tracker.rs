@@ -532,6 +532,9 @@ mod tests {
         test.set_reply("PTTL", ":1000\r\n");
         test.set_reply("GETRANGE", &bulk("other"));
         let read_three = async {
+            while lock(&test.node.tracking.state).connection.is_none() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             for (keys, count) in [(&["a", "b"][..], 2), (&["c"], 3)] {
                 // The reader waits for the next notification after this time.
                 tokio::time::sleep(Duration::from_millis(50)).await;
