@@ -15,9 +15,11 @@
 //! | `invalidation_tracker` | key tracking |
 //! | `replica_acks` | writes that replicas must acknowledge |
 //! | `waiting_requests` | requests that wait for a new connection |
+//! | `generations` | barriers behind all requests that were sent |
 //!
 //! See also `transport`, which opens and drives the connections.
 
+mod generations;
 pub(super) mod grant_message;
 pub(super) mod health;
 pub(super) mod invalidation_tracker;
@@ -43,6 +45,7 @@ use tokio::sync::Notify;
 use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::encoding::plain::PlainEncoding;
 use crate::backend::redis::encoding::{self, LockEncoding, ScriptTimes};
+use crate::backend::redis::node::generations::{GenerationGuard, Generations};
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::invalidation_tracker::InvalidationTracker;
 use crate::backend::redis::node::pipeline::{ConnectionKind, PipelineBatch, RouteHistory};
@@ -72,6 +75,8 @@ pub(crate) struct Node {
     pub(crate) process: ProcessId,
     pub(crate) discovery: Discovery,
     state: Mutex<NodeState>,
+    /// The requests that are sent, or are on the way to a connection.
+    generations: Arc<Generations>,
     /// Whether there is a pub/sub connection.
     pub(crate) listening: AtomicBool,
     /// The namespaces for which `dlock.subscribe_failed` was reported since they were last
@@ -105,9 +110,6 @@ struct Reconnecting {
     response_timeout: Duration,
     /// The lost connection, until its requests in flight are completed.
     lost: Option<Arc<NodeConnection>>,
-    /// The values to drop behind the requests that are being sent over the new connection; `None`
-    /// until there is one.
-    behind: Option<Vec<Box<dyn Send>>>,
 }
 
 /// How a node handles requests.
@@ -140,6 +142,7 @@ impl Node {
             process,
             discovery,
             state,
+            generations: Arc::default(),
             listening,
             refused: Mutex::default(),
             subscribed: Mutex::default(),
@@ -161,7 +164,9 @@ impl Node {
         // Holds no lock: rejected requests are completed here, and their completion may call this
         // again.
         match self.route(requests, route_history) {
-            Routing::Send(connection, requests) => self.send(&connection, requests, route_history),
+            Routing::Send(connection, requests) => {
+                self.send(&connection, requests, route_history, &self.generations.enter());
+            }
             Routing::Reject(failure, requests) => self.reject(requests, &failure),
             Routing::Wait => self.waiting_changed.notify_one(),
         }
@@ -233,32 +238,28 @@ impl Node {
         }
     }
 
-    /// Removes the requests that wait for a connection and for which `is_taken` returns `true`, in
-    /// order.
-    pub(crate) fn take_waiting(&self, is_taken: impl Fn(&Request) -> bool) -> Vec<Request> {
-        match &mut *lock(&self.state) {
-            NodeState::Reconnecting(Reconnecting { waiting, .. }) => waiting.take_if(is_taken),
-            NodeState::Ready(_) | NodeState::Down(_) => Vec::new(),
-        }
+    /// Removes the requests that are not written yet and for which `is_taken` returns `true`, in
+    /// order: those that wait for a connection, or for earlier requests that replicas acknowledge.
+    pub(crate) fn take_unwritten(&self, is_taken: impl Fn(&Request) -> bool) -> Vec<Request> {
+        let mut state = lock(&self.state);
+        let (connection, waiting) = match &mut *state {
+            NodeState::Ready(connection) => (Some(&*connection), Vec::new()),
+            NodeState::Reconnecting(Reconnecting { lost, waiting, .. }) => {
+                (lost.as_ref(), waiting.take_if(&is_taken))
+            }
+            NodeState::Down(_) => (None, Vec::new()),
+        };
+        // Still locked: the supervisor adds those of a lost connection to the waiting ones.
+        let acks = connection.and_then(|connection| connection.acks.as_ref());
+        let unsent = acks.map(|acks| acks.take_unsent(is_taken)).unwrap_or_default();
+        drop(state);
+        unsent.into_iter().map(|(_, request)| request).chain(waiting).collect()
     }
 
-    /// Drops `what` once the requests in flight on the connection for commands are completed; at
-    /// once if there are none.
+    /// Drops `what` once all requests that were sent over any connection are completed or
+    /// redirected; at once if there are none. Requests that wait for a connection do not count.
     pub(crate) fn drop_behind(&self, what: impl Send + 'static) {
-        let mut what: Option<Box<dyn Send>> = Some(Box::new(what));
-        let connection = match &mut *lock(&self.state) {
-            NodeState::Ready(connection) => Some(Arc::clone(connection)),
-            NodeState::Reconnecting(Reconnecting { lost, behind, .. }) => {
-                if let Some(behind) = behind {
-                    behind.extend(what.take()); // requests that have left `waiting` are being sent
-                }
-                lost.clone()
-            }
-            NodeState::Down(_) => None,
-        };
-        if let (Some(connection), Some(what)) = (connection, what) {
-            connection.in_flight.drop_behind(what); // of a lost one, its replies may not be completed yet
-        }
+        self.generations.drop_behind(Box::new(what));
     }
 
     /// Sends a query over the connection for commands. All requests that were sent before are
@@ -329,6 +330,7 @@ impl Node {
         connection: &Arc<NodeConnection>,
         mut requests: Vec<Request>,
         route_history: RouteHistory,
+        generation: &GenerationGuard,
     ) {
         let kind_here =
             if connection.acks.is_some() { ConnectionKind::ReplicaAcks } else { ConnectionKind::Commands };
@@ -336,7 +338,9 @@ impl Node {
         if !later.is_empty() {
             let (node, timeout) = (Arc::clone(self), connection.target.response_timeout);
             let keys = later.iter().map(|request| Name::clone(&request.key)).collect();
-            let batch = PipelineBatch::new(self, connection, kind_here.clone(), later, route_history);
+            let generation = generation.clone();
+            let batch =
+                PipelineBatch::new(self, connection, kind_here.clone(), later, route_history, generation);
             let listened = async move { node.release_channels.subscribe_to(keys, timeout).await };
             self.spawn(connection, batch.run_after(listened));
         }
@@ -344,12 +348,13 @@ impl Node {
         let is_sent_here = route_history != RouteHistory::default();
         let kind = if is_sent_here { kind_here } else { ConnectionKind::Commands };
         if let Some(acks) = connection.acks.as_ref().filter(|_| !is_sent_here) {
-            requests = acks.intercept(requests);
+            requests = acks.intercept(requests, generation);
         }
         if !is_sent_here && let Some((tracking, tracked)) = self.tracking.take_tracked(&mut requests) {
-            self.send_over(connection, &ConnectionKind::Tracking(tracking), tracked, route_history);
+            let kind = ConnectionKind::Tracking(tracking);
+            self.send_over(connection, &kind, tracked, route_history, generation);
         }
-        self.send_over(connection, &kind, requests, route_history);
+        self.send_over(connection, &kind, requests, route_history, generation);
     }
 
     /// Returns `true` if a reply shows that a client without a queue holds a lock that this process
@@ -369,6 +374,7 @@ impl Node {
         kind: &ConnectionKind,
         requests: Vec<Request>,
         route_history: RouteHistory,
+        generation: &GenerationGuard,
     ) {
         let longest = longest_batch(connection, &requests);
         let mut requests =
@@ -380,6 +386,7 @@ impl Node {
                 kind.clone(),
                 requests.by_ref().take(longest),
                 route_history,
+                generation.clone(),
             );
             // A pipeline that waits for replicas has its own order, and the timers of the driver.
             if let ConnectionKind::ReplicaAcks = kind {
@@ -401,14 +408,16 @@ impl Node {
     async fn run_acks(self: Arc<Self>, connection: Arc<NodeConnection>) {
         let Some(acks) = &connection.acks else { return };
         loop {
+            let (generation, requests) = acks.next().await;
             let requests =
-                acks.next().await.into_iter().map(|request| self.drop_requests_without_subscription(request));
+                requests.into_iter().map(|request| self.drop_requests_without_subscription(request));
             PipelineBatch::new(
                 &self,
                 &connection,
                 ConnectionKind::ReplicaAcks,
                 requests,
                 RouteHistory::default(),
+                generation,
             )
             .run()
             .await;
@@ -445,7 +454,7 @@ impl NodeState {
         if !settings.lazy && !is_primary {
             return Self::Down(failure);
         }
-        Self::Reconnecting(Reconnecting { failure, waiting, response_timeout, lost: None, behind: None })
+        Self::Reconnecting(Reconnecting { failure, waiting, response_timeout, lost: None })
     }
 
     /// Returns the state after `connection` is lost.
@@ -453,7 +462,7 @@ impl NodeState {
         let (failure, waiting) = (connection.failure(), WaitingRequests::default());
         let response_timeout = connection.target.response_timeout;
         let lost = Some(connection);
-        Self::Reconnecting(Reconnecting { failure, waiting, response_timeout, lost, behind: None })
+        Self::Reconnecting(Reconnecting { failure, waiting, response_timeout, lost })
     }
 }
 

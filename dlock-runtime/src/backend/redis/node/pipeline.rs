@@ -14,6 +14,7 @@ use crate::backend::redis::encoding::ScriptParameters;
 use crate::backend::redis::encoding::codec;
 use crate::backend::redis::encoding::store_call;
 use crate::backend::redis::node::Node;
+use crate::backend::redis::node::generations::GenerationGuard;
 use crate::backend::redis::node::health::NodeConnection;
 use crate::backend::redis::node::invalidation_tracker::TrackingConnection;
 use crate::backend::redis::node::replica_acks::ReplicaAckConnection;
@@ -46,6 +47,8 @@ pub(crate) struct PipelineBatch {
     /// Whether scripts are sent as text, which also loads them into a server that has lost them.
     as_text: bool,
     route_history: RouteHistory,
+    /// Dropped after the requests are completed.
+    generation: GenerationGuard,
 }
 
 /// Polls replies once, which enqueues the requests.
@@ -84,10 +87,11 @@ impl PipelineBatch {
         kind: ConnectionKind,
         requests: impl IntoIterator<Item = Request>,
         route_history: RouteHistory,
+        generation: GenerationGuard,
     ) -> Self {
         let (node, connection) = (Arc::clone(node), Arc::clone(connection));
-        let requests = requests.into_iter().collect();
-        Self { node, connection, kind, requests, sent: boot_time(), as_text: false, route_history }
+        let (requests, sent, as_text) = (requests.into_iter().collect(), boot_time(), false);
+        Self { node, connection, kind, requests, sent, as_text, route_history, generation }
     }
 
     /// Sends the batch. Its requests are completed where the replies are read.
@@ -255,6 +259,7 @@ impl PipelineBatch {
                 self.kind.clone(),
                 unknown_scripts,
                 self.route_history,
+                self.generation.clone(),
             );
             again.as_text = true;
             again
@@ -401,6 +406,7 @@ mod tests {
                 ConnectionKind::Commands,
                 [acquire(key)],
                 RouteHistory::default(),
+                test.node.generations.enter(),
             )
         };
 
@@ -678,6 +684,7 @@ mod tests {
                 ConnectionKind::Commands,
                 [request],
                 RouteHistory::default(),
+                test.node.generations.enter(),
             );
             let count = batch.caller_count();
             batch.requests.clear(); // they are not sent
@@ -696,6 +703,7 @@ mod tests {
             ConnectionKind::Commands,
             [acquire("a")],
             RouteHistory::default(),
+            test.node.generations.enter(),
         );
         let created = batch.sent();
         assert!(created > BootInstant::START && created <= boot_time());

@@ -13,7 +13,8 @@
 //! that it has set: so both use this connection. A withdraw may overtake the enqueue before it; the
 //! reply to that enqueue belongs to no waiter, and leads to another withdraw. Redirected requests
 //! of a cluster all use this connection, to keep their order; only those that grant ownership need
-//! the replicas.
+//! the replicas. If a slot moves, its requests that are not written yet leave the queue, and those
+//! in flight delay the requests to the new primary (`generations`).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -23,6 +24,7 @@ use redis::{Cmd, Value};
 use tokio::sync::Notify;
 
 use crate::backend::Request;
+use crate::backend::redis::node::generations::GenerationGuard;
 use crate::backend::redis::reply_sink::ReplySink;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::redis::transport::connection::Connection;
@@ -47,7 +49,7 @@ pub(crate) struct ReplicaAckConnection {
 
 #[derive(Default)]
 struct Queue {
-    ready: Vec<Request>,
+    ready: Vec<QueuedRequest>,
     /// The keys that requests in flight on the connection for commands may change.
     busy: HashMap<Name, Busy>,
 }
@@ -58,9 +60,12 @@ struct Busy {
     /// Each with its number, in order.
     in_flight: VecDeque<(u64, KeyChange)>,
     /// Each with the number from which on requests in flight came later.
-    waiting: VecDeque<(u64, Request)>,
+    waiting: VecDeque<(u64, QueuedRequest)>,
     next: u64,
 }
+
+/// A request that is not sent yet, and the generation that it has joined.
+type QueuedRequest = (GenerationGuard, Request);
 
 /// A request that may change its key. Requests that are equal as changes are interchangeable.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,8 +100,8 @@ impl ReplicaAckConnection {
     /// Removes the requests that belong to this connection, and returns the others.
     ///
     /// When one of the others is answered, call [`on_replies`](Self::on_replies).
-    pub(crate) fn intercept(&self, requests: Vec<Request>) -> Vec<Request> {
-        let others = lock(&self.queue).intercept(requests);
+    pub(crate) fn intercept(&self, requests: Vec<Request>, generation: &GenerationGuard) -> Vec<Request> {
+        let others = lock(&self.queue).intercept(requests, generation);
         self.more.notify_one();
         others
     }
@@ -116,23 +121,23 @@ impl ReplicaAckConnection {
         self.more.notify_one();
     }
 
-    /// Returns the requests of the next pipeline. Waits until there is one.
-    pub(crate) async fn next(&self) -> Vec<Request> {
+    /// Returns the requests of the next pipeline, and the oldest of their generations. Waits until
+    /// there is one.
+    pub(crate) async fn next(&self) -> (GenerationGuard, Vec<Request>) {
         loop {
             let more = self.more.notified();
             let next = lock(&self.queue).take();
-            if !next.is_empty() {
-                return next;
+            if let Some(oldest) = GenerationGuard::oldest(&next) {
+                return (oldest, next.into_iter().map(|(_, request)| request).collect());
             }
             more.await;
         }
     }
 
-    /// Removes the requests that were not written: another connection may send them.
-    pub(crate) fn take_unsent(&self) -> Vec<Request> {
-        let queue = std::mem::take(&mut *lock(&self.queue));
-        let waiting = queue.busy.into_values().flat_map(|busy| busy.waiting).map(|(_, request)| request);
-        queue.ready.into_iter().chain(waiting).collect()
+    /// Removes the requests that were not written and for which `is_taken` returns `true`: another
+    /// connection may send them.
+    pub(crate) fn take_unsent(&self, is_taken: impl Fn(&Request) -> bool) -> Vec<QueuedRequest> {
+        lock(&self.queue).take_if(is_taken)
     }
 
     /// Returns the `WAIT` command.
@@ -183,8 +188,11 @@ impl Drop for ReplicaAckConnection {
     fn drop(&mut self) {
         let text = format!("the connection to redis at {} was given up", self.target.shown);
         let refused = Reply::Refused(Failure::new(FailureKind::Passing, text));
-        let replies: Vec<_> =
-            self.take_unsent().into_iter().map(|request| (request, refused.clone())).collect();
+        let (_generations, replies): (Vec<_>, Vec<_>) = self
+            .take_unsent(|_| true)
+            .into_iter()
+            .map(|(generation, request)| (generation, (request, refused.clone())))
+            .unzip();
         if !replies.is_empty() {
             self.sink.on_replies(replies, boot_time(), None);
         }
@@ -192,7 +200,7 @@ impl Drop for ReplicaAckConnection {
 }
 
 impl Queue {
-    fn intercept(&mut self, requests: Vec<Request>) -> Vec<Request> {
+    fn intercept(&mut self, requests: Vec<Request>, generation: &GenerationGuard) -> Vec<Request> {
         let mut others = Vec::new();
         for request in requests {
             if !request.needs_acks() && !matches!(request.command, Command::SetTtl { .. }) {
@@ -201,9 +209,9 @@ impl Queue {
                 }
                 others.push(request);
             } else if let Some(busy) = self.busy.get_mut(&request.key) {
-                busy.waiting.push_back((busy.next, request));
+                busy.waiting.push_back((busy.next, (generation.clone(), request)));
             } else {
-                self.ready.push(request);
+                self.ready.push((generation.clone(), request));
             }
         }
         others
@@ -218,9 +226,24 @@ impl Queue {
         }
     }
 
-    fn take(&mut self) -> Vec<Request> {
+    fn take(&mut self) -> Vec<QueuedRequest> {
         let count = self.ready.len().min(MAX_BATCH);
         self.ready.drain(..count).collect()
+    }
+
+    /// Removes the requests for which `is_taken` returns `true`; those of one key in order.
+    fn take_if(&mut self, is_taken: impl Fn(&Request) -> bool) -> Vec<QueuedRequest> {
+        let mut taken: Vec<_> = self.ready.extract_if(.., |(_, request)| is_taken(request)).collect();
+        for busy in self.busy.values_mut() {
+            for (number, (generation, request)) in std::mem::take(&mut busy.waiting) {
+                if is_taken(&request) {
+                    taken.push((generation, request));
+                } else {
+                    busy.waiting.push_back((number, (generation, request)));
+                }
+            }
+        }
+        taken
     }
 }
 
@@ -237,7 +260,7 @@ impl Busy {
     }
 
     /// Removes the first waiting request if all earlier requests are answered.
-    fn pop_ready(&mut self) -> Option<Request> {
+    fn pop_ready(&mut self) -> Option<QueuedRequest> {
         let oldest = self.in_flight.front().map_or(self.next, |(number, _)| *number);
         let is_ready = self.waiting.front().is_some_and(|(behind, _)| *behind <= oldest);
         if is_ready { self.waiting.pop_front().map(|(_, request)| request) } else { None }
@@ -255,6 +278,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::backend::redis::node::generations::Generations;
     use crate::backend::redis::node::health::NodeConnection;
     use crate::backend::redis::node::test_node::TestNode;
     use crate::backend::redis::tests::resp;
@@ -276,35 +300,46 @@ mod tests {
         requests.iter().map(|request| &*request.key).collect()
     }
 
+    fn intercept(queue: &mut Queue, requests: Vec<Request>) -> Vec<Request> {
+        queue.intercept(requests, &Arc::<Generations>::default().enter())
+    }
+
+    fn take(queue: &mut Queue) -> Vec<Request> {
+        queue.take().into_iter().map(|(_, request)| request).collect()
+    }
+
     #[test]
     fn an_acquire_waits_for_earlier_releases() {
         let mut queue = Queue::default();
 
-        let others = queue.intercept(vec![
-            request("a", Command::RELEASE),
-            request("a", Command::Withdraw),
-            request("a", ACQUIRE),
-            request("b", ACQUIRE),
-        ]);
-        assert_eq!((keys(&others), keys(&queue.take())), (vec!["a", "a"], vec!["b"]));
+        let others = intercept(
+            &mut queue,
+            vec![
+                request("a", Command::RELEASE),
+                request("a", Command::Withdraw),
+                request("a", ACQUIRE),
+                request("b", ACQUIRE),
+            ],
+        );
+        assert_eq!((keys(&others), keys(&take(&mut queue))), (vec!["a", "a"], vec!["b"]));
         on_reply(&mut queue, &others[0]);
-        assert!(queue.take().is_empty());
+        assert!(take(&mut queue).is_empty());
         on_reply(&mut queue, &others[1]);
 
-        assert_eq!(keys(&queue.take()), ["a"]);
+        assert_eq!(keys(&take(&mut queue)), ["a"]);
         assert!(queue.busy.is_empty());
     }
 
     #[test]
     fn a_request_behind_a_waiting_one_waits_too() {
         let mut queue = Queue::default();
-        let others = queue.intercept(vec![request("a", Command::RELEASE), request("a", ACQUIRE)]);
+        let others = intercept(&mut queue, vec![request("a", Command::RELEASE), request("a", ACQUIRE)]);
 
-        queue.intercept(vec![request("a", Command::Renew { lease: Duration::from_secs(9) })]);
+        intercept(&mut queue, vec![request("a", Command::Renew { lease: Duration::from_secs(9) })]);
         on_reply(&mut queue, &others[0]);
 
         assert!(matches!(
-            queue.take()[..],
+            take(&mut queue)[..],
             [Request { command: ACQUIRE, .. }, Request { command: Command::Renew { .. }, .. }]
         ));
     }
@@ -313,14 +348,14 @@ mod tests {
     fn overlapping_reads_do_not_starve_a_write() {
         let (mut queue, read) = (Queue::default(), || Arc::new(TestOperation::default()).request("a"));
         let write = Arc::new(TestOperation { needs_acks: true, ..TestOperation::default() }).request("a");
-        let mut in_flight = queue.intercept(vec![read()]);
+        let mut in_flight = intercept(&mut queue, vec![read()]);
         let token = write.token;
-        assert!(queue.intercept(vec![write]).is_empty());
+        assert!(intercept(&mut queue, vec![write]).is_empty());
 
-        in_flight.extend(queue.intercept(vec![read()]));
+        in_flight.extend(intercept(&mut queue, vec![read()]));
         on_reply(&mut queue, &in_flight.remove(0));
 
-        assert_eq!(queue.take().iter().map(|request| request.token).collect::<Vec<_>>(), [token]);
+        assert_eq!(take(&mut queue).iter().map(|request| request.token).collect::<Vec<_>>(), [token]);
         on_reply(&mut queue, &in_flight.remove(0));
         assert!(queue.busy.is_empty());
     }
@@ -328,15 +363,15 @@ mod tests {
     #[test]
     fn a_reply_to_a_later_request_releases_nothing() {
         let mut queue = Queue::default();
-        let mut in_flight = queue.intercept(vec![request("a", Command::RELEASE)]);
-        queue.intercept(vec![request("a", ACQUIRE)]);
-        in_flight.extend(queue.intercept(vec![request("a", Command::Withdraw)]));
+        let mut in_flight = intercept(&mut queue, vec![request("a", Command::RELEASE)]);
+        intercept(&mut queue, vec![request("a", ACQUIRE)]);
+        in_flight.extend(intercept(&mut queue, vec![request("a", Command::Withdraw)]));
 
         on_reply(&mut queue, &in_flight.remove(1));
-        assert!(queue.take().is_empty());
+        assert!(take(&mut queue).is_empty());
         on_reply(&mut queue, &in_flight.remove(0));
 
-        assert_eq!(keys(&queue.take()), ["a"]);
+        assert_eq!(keys(&take(&mut queue)), ["a"]);
         assert!(queue.busy.is_empty());
     }
 
@@ -346,12 +381,12 @@ mod tests {
         let mut queue = Queue::default();
         let lease = Duration::from_secs(30);
         let (renew, set_ttl) = (Command::Renew { lease }, Command::SetTtl { ttl: lease });
-        let in_flight = queue.intercept(vec![request("a", Command::RELEASE)]);
+        let in_flight = intercept(&mut queue, vec![request("a", Command::RELEASE)]);
 
-        let others = queue.intercept(vec![request("a", renew), request("a", set_ttl)]);
+        let others = intercept(&mut queue, vec![request("a", renew), request("a", set_ttl)]);
         on_reply(&mut queue, &in_flight[0]);
 
-        let commands = queue.take().iter().map(|request| request.command).collect::<Vec<_>>();
+        let commands = take(&mut queue).iter().map(|request| request.command).collect::<Vec<_>>();
         assert_eq!((others.len(), commands), (0, vec![renew, set_ttl]));
     }
 
@@ -360,9 +395,9 @@ mod tests {
         let mut queue = Queue::default();
         let looks = || vec![request("a", Command::Inspect), request("a", Command::Verify)];
 
-        let others = queue.intercept(looks().into_iter().chain([request("a", ACQUIRE)]).collect());
+        let others = intercept(&mut queue, looks().into_iter().chain([request("a", ACQUIRE)]).collect());
 
-        assert_eq!((others.len(), keys(&queue.take())), (2, vec!["a"]));
+        assert_eq!((others.len(), keys(&take(&mut queue))), (2, vec!["a"]));
         assert!(ReplicaAckConnection::changes(&looks()).is_empty());
     }
 
@@ -370,7 +405,7 @@ mod tests {
     fn a_verification_waits_for_no_replica() {
         let mut queue = Queue::default();
 
-        let others = queue.intercept(vec![request("a", Command::Verify)]);
+        let others = intercept(&mut queue, vec![request("a", Command::Verify)]);
 
         assert_eq!(keys(&others), ["a"]);
     }
@@ -378,9 +413,9 @@ mod tests {
     #[test]
     fn a_pipeline_has_a_bounded_number_of_requests() {
         let mut queue = Queue::default();
-        queue.intercept((0..=MAX_BATCH).map(|_| request("a", ACQUIRE)).collect());
+        intercept(&mut queue, (0..=MAX_BATCH).map(|_| request("a", ACQUIRE)).collect());
 
-        let counts = [queue.take().len(), queue.take().len(), queue.take().len()];
+        let counts = [take(&mut queue).len(), take(&mut queue).len(), take(&mut queue).len()];
 
         assert_eq!(counts, [MAX_BATCH, 1, 0]);
     }
@@ -388,14 +423,15 @@ mod tests {
     #[test]
     fn each_reply_frees_one_key_only() {
         let mut queue = Queue::default();
-        let others = queue.intercept(vec![request("a", Command::RELEASE), request("b", Command::RELEASE)]);
-        queue.intercept(vec![request("a", ACQUIRE), request("b", ACQUIRE)]);
+        let others =
+            intercept(&mut queue, vec![request("a", Command::RELEASE), request("b", Command::RELEASE)]);
+        intercept(&mut queue, vec![request("a", ACQUIRE), request("b", ACQUIRE)]);
 
         on_reply(&mut queue, &request("unknown", Command::RELEASE));
-        assert!(queue.take().is_empty());
+        assert!(take(&mut queue).is_empty());
         on_reply(&mut queue, &others[1]);
 
-        assert_eq!(keys(&queue.take()), ["b"]);
+        assert_eq!(keys(&take(&mut queue)), ["b"]);
     }
 
     /// Returns a connected node that uses replicas, after its own task has ended.
@@ -432,17 +468,18 @@ mod tests {
     async fn unsent_requests_are_refused_with_their_connection() {
         let (test, connection) = with_replicas().await;
         let acks = connection.acks.as_ref().expect("it uses replicas");
-        let others = acks.intercept(vec![
-            request("waits", Command::RELEASE),
-            request("waits", ACQUIRE),
-            request("ready", ACQUIRE),
-        ]);
+        let generation = Arc::<Generations>::default().enter();
+        let requests =
+            vec![request("waits", Command::RELEASE), request("waits", ACQUIRE), request("ready", ACQUIRE)];
+        let others = acks.intercept(requests, &generation);
+        let take_unsent =
+            || -> Vec<_> { acks.take_unsent(|_| true).into_iter().map(|(_, request)| request).collect() };
         assert_eq!(keys(&others), ["waits"]);
-        assert_eq!(keys(&acks.take_unsent()), ["ready", "waits"]);
-        assert!(acks.take_unsent().is_empty());
+        assert_eq!(keys(&take_unsent()), ["ready", "waits"]);
+        assert!(take_unsent().is_empty());
         let told = test.told().len();
 
-        acks.intercept(vec![request("ready", ACQUIRE)]);
+        acks.intercept(vec![request("ready", ACQUIRE)], &generation);
         drop(connection);
 
         assert_eq!(test.told()[told..], [("ready".to_owned(), false)]);
@@ -456,10 +493,11 @@ mod tests {
         tokio::pin!(next);
         assert!((&mut next).now_or_never().is_none());
 
-        let others = acks.intercept(vec![request("a", Command::RELEASE), request("a", ACQUIRE)]);
+        let requests = vec![request("a", Command::RELEASE), request("a", ACQUIRE)];
+        let others = acks.intercept(requests, &Arc::<Generations>::default().enter());
         assert!((&mut next).now_or_never().is_none());
         acks.on_replies(&ReplicaAckConnection::changes(&others));
 
-        assert_eq!(keys(&next.await), ["a"]);
+        assert_eq!(keys(&next.await.1), ["a"]);
     }
 }

@@ -162,22 +162,22 @@ impl Node {
     fn send_waiting(self: &Arc<Self>, connection: &Arc<NodeConnection>) {
         loop {
             let waiting = match &mut *lock(&self.state) {
-                NodeState::Reconnecting(Reconnecting { waiting, behind, .. }) if !waiting.is_empty() => {
-                    behind.get_or_insert_default();
-                    Some(waiting.take())
+                NodeState::Reconnecting(Reconnecting { waiting, .. }) if !waiting.is_empty() => {
+                    // Still locked: a later barrier finds them waiting, or in a generation.
+                    Some((waiting.take(), self.generations.enter()))
                 }
                 _ => None,
             };
             // Requests that arrive while these are sent wait behind them, so that the requests of
             // one key keep their order.
-            let Some(waiting) = waiting else {
+            let Some((waiting, generation)) = waiting else {
                 if self.try_set_ready(connection) {
                     return;
                 }
                 continue;
             };
             for (requests, route_history) in waiting {
-                self.send(connection, requests, route_history); // holds no lock
+                self.send(connection, requests, route_history, &generation); // holds no lock
             }
         }
     }
@@ -192,11 +192,7 @@ impl Node {
         }
         let before = std::mem::replace(&mut *state, NodeState::Ready(Arc::clone(connection)));
         drop(state);
-        if let NodeState::Reconnecting(Reconnecting { behind: Some(behind), .. }) = before {
-            for what in behind {
-                connection.in_flight.drop_behind(what);
-            }
-        }
+        drop(before); // holds no lock
         true
     }
 
@@ -208,6 +204,7 @@ impl Node {
         }
         self.listening.store(false, Ordering::Release);
         self.tracking.close();
+        let (mut behind_barrier, mut generations) = (Vec::new(), Vec::new());
         {
             let mut state = lock(&self.state);
             if let NodeState::Ready(_) = &*state {
@@ -216,10 +213,19 @@ impl Node {
             if let NodeState::Reconnecting(Reconnecting { waiting, response_timeout, .. }) = &mut *state
                 && let Some(acks) = &connection.acks
             {
-                waiting.push_first(acks.take_unsent(), boot_time(), *response_timeout);
+                let mut unsent = Vec::new();
+                for (generation, request) in acks.take_unsent(|_| true) {
+                    // A barrier must not wait for the next connection.
+                    let to = if generation.is_ended() { &mut behind_barrier } else { &mut unsent };
+                    to.push(request);
+                    generations.push(generation);
+                }
+                waiting.push_first(unsent, boot_time(), *response_timeout);
             }
         }
         connection.in_flight.close(); // holds no lock
+        self.reject(behind_barrier, &connection.failure());
+        drop(generations); // holds no lock: a barrier may send requests
         if let NodeState::Reconnecting(Reconnecting { lost, .. }) = &mut *lock(&self.state) {
             *lost = None;
         }
@@ -311,10 +317,12 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::backend::Request;
     use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::{TestNode, acquire};
     use crate::backend::redis::tests::{is_notified, within_limit};
     use crate::backend::redis::topology::discovery::Discovery;
+    use crate::protocol::command::Command;
 
     struct SetOnDrop(Arc<AtomicBool>);
 
@@ -344,7 +352,7 @@ mod tests {
         let (test, _connection) = reconnecting().await;
         let is_dropped = Arc::new(AtomicBool::new(false));
         let take = |slot: &str| -> Vec<_> {
-            let taken = test.node.take_waiting(|request| request.key.starts_with(slot)).into_iter();
+            let taken = test.node.take_unwritten(|request| request.key.starts_with(slot)).into_iter();
             taken.map(|request| request.key.to_string()).collect()
         };
 
@@ -364,7 +372,7 @@ mod tests {
         let (node, barrier, order) = (Arc::clone(&test.node), Arc::clone(&is_dropped), Arc::clone(&seen));
         test.on_reply(move |key, _| {
             if key == "{7}a" {
-                assert!(node.take_waiting(|_| true).is_empty());
+                assert!(node.take_unwritten(|_| true).is_empty());
                 node.drop_behind(SetOnDrop(Arc::clone(&barrier)));
             }
             lock(&order).push((key.to_owned(), barrier.load(Ordering::SeqCst)));
@@ -374,6 +382,53 @@ mod tests {
 
         assert_eq!(*lock(&seen), [("{7}a".to_owned(), false), ("{8}b".to_owned(), false)]);
         assert!(is_dropped.load(Ordering::SeqCst));
+    }
+
+    #[tokio::test]
+    async fn a_barrier_waits_for_a_request_that_is_sent_again() {
+        let test = TestNode::new(LONG).await;
+        test.set_replies("EVALSHA", "-NOSCRIPT No matching script\r\n", 1);
+        let (is_dropped, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (barrier, before) = (Arc::clone(&is_dropped), Arc::clone(&seen));
+        test.on_reply(move |_, _| lock(&before).push(barrier.load(Ordering::SeqCst)));
+
+        test.node.take(vec![Request { command: Command::RELEASE, ..acquire("a") }], RouteHistory::default());
+        test.node.drop_behind(SetOnDrop(Arc::clone(&is_dropped)));
+        test.until_replied(1).await;
+
+        assert_eq!((test.commands("EVALSHA").len(), test.commands("EVAL").len()), (1, 1));
+        assert_eq!(*lock(&seen), [false]);
+        assert!(is_dropped.load(Ordering::SeqCst));
+    }
+
+    /// Otherwise they would be sent to the old primary, after later requests to the new one.
+    #[tokio::test]
+    async fn unsent_requests_before_a_barrier_are_refused_when_the_connection_is_lost() {
+        let mut test = TestNode::down_with(Discovery::Fixed, |settings| {
+            settings.rules.replica_acks = 1;
+            settings.rules.response_timeout = LONG;
+        });
+        test.set_reply("WAIT 1", ":1\r\n");
+        test.connect().await;
+        test.hold();
+        test.node.take(vec![acquire("written")], RouteHistory::default());
+        assert_eq!(test.asked().await, "written");
+        test.node.take(vec![acquire("unsent")], RouteHistory::default());
+        let is_dropped = Arc::new(AtomicBool::new(false));
+        test.node.drop_behind(SetOnDrop(Arc::clone(&is_dropped)));
+        assert!(!is_dropped.load(Ordering::SeqCst));
+
+        test.resume();
+        test.connection().give_up_because("has moved away");
+        test.until_replied(2).await;
+        while !is_dropped.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+
+        let mut told = test.told();
+        told.sort();
+        assert_eq!(told, [("unsent".to_owned(), false), ("written".to_owned(), false)]);
+        assert_eq!(test.commands("SET").len(), 1);
     }
 
     const LONG: Duration = Duration::from_secs(20);

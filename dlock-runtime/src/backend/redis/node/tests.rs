@@ -26,6 +26,7 @@ async fn a_given_up_connection_completes_each_request_once() {
         ConnectionKind::Commands,
         [acquire("b")],
         RouteHistory::default(),
+        test.node.generations.enter(),
     )
     .send();
 

@@ -42,7 +42,7 @@ pub(super) trait Completer: Send + Sync {
     fn complete(&self, is_tracked: bool);
 }
 
-/// One batch in flight, or a barrier that is reached when all batches before it are completed.
+/// One batch in flight.
 pub(super) struct InFlightBatch<B> {
     completer: Weak<dyn Completer>,
     /// Whether it is on the connection for key tracking, which has a queue of its own.
@@ -59,8 +59,8 @@ enum BatchState<B> {
     InFlight(B, PendingReplies),
     Replied(B, RedisResult<Vec<Value>>),
     Late(B),
-    /// A batch whose connection is closed, or a barrier. To drop the batch completes its requests.
-    Dropped(Box<dyn Send>),
+    /// Its connection is closed. To drop the batch completes its requests.
+    Dropped(B),
     Completed,
 }
 
@@ -72,28 +72,17 @@ impl<B: Batch> InFlightBatch<B> {
         answered: PendingReplies,
     ) -> Self {
         let sent = batch.sent();
-        Self::at(completer, is_tracked, sent, BatchState::InFlight(batch, answered), false)
-    }
-
-    /// Creates a barrier on the connection for commands. `what` is dropped when it is reached.
-    pub(super) fn barrier(completer: Weak<dyn Completer>, sent: BootInstant, what: Box<dyn Send>) -> Self {
-        Self::at(completer, false, sent, BatchState::Dropped(what), true)
+        Self::at(completer, is_tracked, sent, BatchState::InFlight(batch, answered))
     }
 
     /// Creates a batch that never gets a reply.
     #[cfg(test)]
     pub(super) fn empty(sent: BootInstant) -> Self {
-        Self::at(Weak::<super::in_flight::InFlight<B>>::new(), false, sent, BatchState::Completed, false)
+        Self::at(Weak::<super::in_flight::InFlight<B>>::new(), false, sent, BatchState::Completed)
     }
 
-    fn at(
-        completer: Weak<dyn Completer>,
-        is_tracked: bool,
-        sent: BootInstant,
-        state: BatchState<B>,
-        is_done: bool,
-    ) -> Self {
-        let (wakes, state, is_done) = (AtomicUsize::new(0), Mutex::new(state), AtomicBool::new(is_done));
+    fn at(completer: Weak<dyn Completer>, is_tracked: bool, sent: BootInstant, state: BatchState<B>) -> Self {
+        let (wakes, state, is_done) = (AtomicUsize::new(0), Mutex::new(state), AtomicBool::new(false));
         Self { completer, is_tracked, sent, wakes, state, is_done }
     }
 
@@ -137,7 +126,7 @@ impl<B: Batch> InFlightBatch<B> {
 
     /// Ends the wait for replies, because the connection is closed.
     pub(super) fn abandon(&self) {
-        self.end(|_| Some(|batch| BatchState::Dropped(Box::new(batch))));
+        self.end(|_| Some(BatchState::Dropped));
     }
 
     /// Completes a batch at once that is in no queue.
@@ -171,7 +160,7 @@ impl<B: Batch> InFlightBatch<B> {
         let dealt = catch_unwind(AssertUnwindSafe(|| match state {
             BatchState::Replied(batch, answers) => batch.complete(answers),
             BatchState::Late(batch) => batch.time_out(),
-            BatchState::Dropped(what) => drop(what),
+            BatchState::Dropped(batch) => drop(batch),
             BatchState::InFlight(..) | BatchState::Completed => {}
         }));
         if dealt.is_err() {
@@ -264,15 +253,6 @@ mod tests {
         }
     }
 
-    /// Sets a flag when it is dropped.
-    struct SetOnDrop(Arc<AtomicBool>);
-
-    impl Drop for SetOnDrop {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-    }
-
     #[test]
     fn batches_complete_in_the_order_in_which_they_were_sent() {
         let test = TestQueue::new();
@@ -322,31 +302,6 @@ mod tests {
         test.in_flight.complete(false);
 
         assert_eq!(test.completions.names(), ["a", "b"]);
-    }
-
-    #[test]
-    fn a_barrier_is_reached_after_all_batches_before_it() {
-        for is_given_up in [false, true] {
-            let test = TestQueue::new();
-            let is_dropped = Arc::new(AtomicBool::new(false));
-            let answers = ["a", "b"].map(|name| test.start(name).1);
-            test.in_flight.drop_behind(Box::new(SetOnDrop(Arc::clone(&is_dropped))));
-            let (last, seen) = (Arc::clone(&is_dropped), Arc::new(Mutex::new(Vec::new())));
-            let before = Arc::clone(&seen);
-            test.completions.on_completion(move |_| lock(&before).push(last.load(Ordering::SeqCst)));
-            assert!(!is_dropped.load(Ordering::SeqCst));
-
-            if is_given_up {
-                test.in_flight.close();
-            } else {
-                for answer in answers.into_iter().rev() {
-                    answer.send(()).expect("it is waited for");
-                }
-            }
-
-            assert!(is_dropped.load(Ordering::SeqCst), "given up: {is_given_up}");
-            assert_eq!(*lock(&seen), [false, false], "given up: {is_given_up}");
-        }
     }
 
     #[tokio::test]

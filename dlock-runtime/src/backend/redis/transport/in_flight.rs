@@ -106,13 +106,6 @@ impl<B: Batch> InFlight<B> {
         lock(&self.state).commands.push(Arc::clone(entry));
     }
 
-    /// Drops `what` when all batches in flight on the connection for commands are completed.
-    pub(crate) fn drop_behind(self: &Arc<Self>, what: Box<dyn Send>) {
-        let last = Arc::new(InFlightBatch::barrier(self.completer(), boot_time(), what));
-        lock(&self.state).commands.push(last);
-        self.complete(false);
-    }
-
     /// Aborts `task` when the connection is given up.
     pub(crate) fn adopt(&self, task: AbortHandle) {
         let mut state = lock(&self.state);

@@ -276,7 +276,7 @@ impl Cluster {
                 // They are older than the deferred requests for their keys. No other thread sends
                 // requests to the node before the barrier is placed.
                 let has_moved = |request: &Request| barrier.slots.contains(&Slot::of(&request.key));
-                let moved = member.node.take_waiting(has_moved);
+                let moved = member.node.take_unwritten(has_moved);
                 lock(&self.state).deferred.splice(0..0, moved);
                 member.node.drop_behind(barrier);
             }
@@ -491,7 +491,7 @@ mod tests {
 
     /// Removes the requests that wait for a connection to a primary, and returns their keys.
     pub(super) fn waiting_keys(cluster: &Cluster, address: &Address) -> Vec<String> {
-        let waiting = member(cluster, address).node.take_waiting(|_| true);
+        let waiting = member(cluster, address).node.take_unwritten(|_| true);
         waiting.iter().map(|request| request.key.to_string()).collect()
     }
 

@@ -95,8 +95,8 @@ impl Cluster {
     }
 }
 
-/// A barrier behind all requests to the old primary of some slots. It is dropped when that primary
-/// has replied to all of them, or its connection is closed.
+/// A barrier behind all requests to the old primary of some slots, over each of its connections. It
+/// is dropped when that primary has replied to all of them, or its connections are closed.
 ///
 /// A slot that moves again has a barrier behind each of its old primaries. The deferred requests
 /// for its keys are sent when the last one is dropped.
@@ -123,17 +123,23 @@ impl Drop for MigrationBarrier {
 mod tests {
     use std::collections::HashMap;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use super::*;
+    use crate::backend::Request;
     use crate::backend::redis::node::pipeline::RouteHistory;
     use crate::backend::redis::node::test_node::acquire;
     use crate::backend::redis::reply_sink::ReplySink as _;
+    use crate::backend::redis::tests::resp::primary;
+    use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
     use crate::backend::redis::topology::cluster::MAX_PRIMARIES;
     use crate::backend::redis::topology::cluster::primary::PrimaryReplySink;
     use crate::backend::redis::topology::cluster::redirects::Redirect;
     use crate::backend::redis::topology::cluster::tests::{
-        Primaries, assign, at, cluster, member, recorded, waiting_keys,
+        Primaries, assign, at, cluster, cluster_with, connected_member, member, recorded, until, waiting_keys,
     };
+    use crate::protocol::command::Command;
+    use tokio::task::JoinSet;
 
     #[tokio::test]
     async fn a_view_does_not_override_a_newer_redirect() {
@@ -284,6 +290,53 @@ mod tests {
         assert!(lock(&cluster.state).deferred.is_empty(), "no reply of the old primary is outstanding");
         assert_eq!(waiting_keys(&cluster, &new), ["{7}a", "{7}later"]);
         assert_eq!(waiting_keys(&cluster, &old), ["{8}b"]);
+    }
+
+    /// Returns a request that replicas must acknowledge.
+    fn renewal(key: &str, lease: u64) -> Request {
+        let lease = Duration::from_millis(lease);
+        Request { command: Command::Renew { lease }, ..acquire(key) }
+    }
+
+    /// The renewal would extend the time to live that `SetTtl` shortens.
+    #[tokio::test]
+    async fn requests_wait_for_acknowledged_ones_at_the_old_primary() {
+        let (slot, new) = (Slot::of("{7}"), ScriptedServer::start(primary));
+        let moved = format!("-MOVED {} {}\r\n", slot.index(), new.address());
+        let (reply, may_reply) = std::sync::mpsc::channel::<()>();
+        let may_reply = std::sync::Mutex::new(may_reply);
+        let old = ScriptedServer::start(move |command| {
+            if !command.starts_with("EVALSHA ") {
+                return primary(command);
+            }
+            let _ = lock(&may_reply).recv_timeout(LIMIT);
+            moved.clone()
+        });
+        let mut settings = patient();
+        settings.rules.replica_acks = 1;
+        let (cluster, mut running) = (cluster_with(&settings, &[]), JoinSet::new());
+        for server in [&old, &new] {
+            connected_member(&cluster, &server.address(), &mut running).await;
+        }
+        assign(&cluster, slot, &old.address(), OwnershipSource::Map);
+        cluster.take(vec![renewal("{7}", 1_001)]);
+        until(|| old.was_asked("EVALSHA ")).await;
+        cluster.take(vec![renewal("{7}", 1_002)]); // it waits for the first one
+
+        assign(&cluster, slot, &new.address(), OwnershipSource::Redirect);
+        let set_ttl = Command::SetTtl { ttl: Duration::from_millis(1_003) };
+        cluster.take(vec![Request { command: set_ttl, ..acquire("{7}") }]);
+        assert_eq!(lock(&cluster.state).deferred.len(), 2);
+        reply.send(()).expect("the server runs");
+        until(|| new.count("EVALSHA ") == 3).await;
+
+        let received = new.received().into_iter().filter(|(command, _)| command.starts_with("EVALSHA "));
+        let order = received.map(|(command, _)| {
+            let is_part = |part: &&str| command.split(' ').any(|word| word == *part);
+            ["1001", "1002", "1003"].into_iter().find(is_part)
+        });
+        assert_eq!(order.collect::<Vec<_>>(), [Some("1001"), Some("1002"), Some("1003")]);
+        assert_eq!(old.count("EVALSHA "), 1, "the second one was not written there");
     }
 
     #[tokio::test]
