@@ -21,6 +21,8 @@ async fn a_wrong_and_a_missing_password_are_found_and_not_printed() {
 
         assert_finds(&report, "connection", Danger, said);
         assert!(!report.is_reachable() && report.findings().len() == 1, "{report}");
+        let advice = worst(&report, "connection").remedy().unwrap_or_default();
+        assert!(advice.contains("is reachable") && !advice.contains("firewall"), "{report}");
         assert!(!format!("{report} {report:?}").contains("hunter2"), "{report:?}");
     }
 }
@@ -37,6 +39,10 @@ async fn unreachable_and_silent_servers_are_found_in_time() {
     server.kill();
     let away = examine(&url).await;
 
+    for report in [&frozen, &away] {
+        let advice = worst(report, "connection").remedy().unwrap_or_default();
+        assert!(advice.contains("firewall") && !advice.contains("is reachable"), "{report}");
+    }
     assert_finds(&frozen, "connection", Danger, "did not reply in time");
     assert!(took < Duration::from_secs(6), "{took:?}");
     assert_finds(&away, "connection", Danger, "refused");

@@ -62,7 +62,22 @@ pub(crate) struct Server {
     pub(crate) address: String,
     pub(crate) part: Part,
     /// Its replies, or why the connection failed.
-    pub(crate) replies: Read<ServerReplies>,
+    pub(crate) replies: Result<ServerReplies, Unreached>,
+}
+
+/// Why a server could not be examined, without secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unreached {
+    pub(crate) why: Arc<str>,
+    /// Whether a further attempt fails as well, such as with a wrong password. Then `why` says what
+    /// to change.
+    pub(crate) is_lasting: bool,
+}
+
+impl Unreached {
+    pub(crate) fn passing(why: impl Into<Arc<str>>) -> Self {
+        Self { why: why.into(), is_lasting: false }
+    }
 }
 
 /// The role of a server for the manager.

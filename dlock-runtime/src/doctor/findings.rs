@@ -3,7 +3,7 @@
 //! See `durability`, `replication`, and `connectivity` for checks of one server, and `deployment`
 //! and `quorum` for checks of several.
 
-use crate::doctor::facts::{Deployment, Facts, Part, Server, ServerReplies, Terms};
+use crate::doctor::facts::{Deployment, Facts, Part, Server, ServerReplies, Terms, Unreached};
 use crate::doctor::report::{Finding, Report, Severity};
 use crate::doctor::{connectivity, deployment, durability, quorum, replication};
 
@@ -32,26 +32,35 @@ pub(super) fn of_memory() -> Report {
 
 fn of_server(server: &Server, terms: &Terms) -> Vec<Finding> {
     let findings = match &server.replies {
-        Err(why) => vec![unreached(server.part, why)],
+        Err(unreached) => vec![of_unreached(server.part, unreached)],
         Ok(replies) if server.part == Part::Master => of_master(replies, terms),
         Ok(replies) => of_replica(replies),
     };
     findings.into_iter().map(|finding| finding.of(&server.address)).collect()
 }
 
-fn unreached(part: Part, why: &str) -> Finding {
+fn of_unreached(part: Part, Unreached { why, is_lasting }: &Unreached) -> Finding {
     match part {
         Part::Master => {
-            let finding = Finding::new(Severity::Danger, "connection", why, "it can grant no lock");
+            let finding = Finding::new(Severity::Danger, "connection", &**why, "it can grant no lock");
+            if *is_lasting {
+                return finding
+                    .advice("the address is reachable: correct what is named above, and run this again");
+            }
             finding.advice(
-                "check that the server runs, its address, its user and password, and that no firewall or proxy blocks \
-                 the connection",
+                "check that the server runs, its address, and that no firewall or proxy blocks the connection",
             )
         }
         Part::Replica => {
             let meaning =
                 "it is unknown whether it can take over: after a failover, clients must reach it from here";
-            let finding = Finding::new(Severity::Warning, "connection", why, meaning);
+            let finding = Finding::new(Severity::Warning, "connection", &**why, meaning);
+            if *is_lasting {
+                return finding.advice(
+                    "the address is reachable: create the same user on it, as users are not replicated, or correct what \
+                     is named above",
+                );
+            }
             finding.advice(
                 "create the same user on it, as users are not replicated, and make it announce an address that is reachable \
                  from here (`replica-announce-ip`)",

@@ -45,7 +45,7 @@ fn run_id(info: &Info) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::doctor::facts::tests::replies;
-    use crate::doctor::facts::{Part, ServerReplies};
+    use crate::doctor::facts::{Part, ServerReplies, Unreached};
     use crate::doctor::report::Severity;
 
     fn server(run_id: Option<&str>) -> Server {
@@ -54,7 +54,7 @@ mod tests {
         Server {
             address: "h:1".to_owned(),
             part: Part::Master,
-            replies: replies.ok_or_else(|| "gone".into()),
+            replies: replies.ok_or_else(|| Unreached::passing("gone")),
         }
     }
 

@@ -10,8 +10,9 @@ use redis::Value;
 use crate::backend::redis::probe::command_check::{self, CommandCheck};
 use crate::backend::redis::probe::session::{self, ProbeSession, ProbeTimeout};
 use crate::backend::redis::transport::connect_target::ConnectTarget;
-use crate::doctor::facts::{Info, Offset, Part, Read, Refusal, Server, ServerReplies};
+use crate::doctor::facts::{Info, Offset, Part, Read, Refusal, Server, ServerReplies, Unreached};
 use crate::printable::shortened;
+use crate::protocol::command::{Failure, FailureKind};
 
 /// Sends all queries to one server.
 pub(super) async fn ask(
@@ -21,12 +22,13 @@ pub(super) async fn ask(
     timeout: ProbeTimeout,
 ) -> Server {
     let queries = async {
-        let mut session = ProbeSession::connect(route, timeout).await?;
+        let mut session = ProbeSession::connect(route, timeout).await.map_err(unreached)?;
         let since = Instant::now();
-        if let Value::ServerError(error) = session.ask(&redis::cmd("PING")).await?
+        if let Value::ServerError(error) =
+            session.ask(&redis::cmd("PING")).await.map_err(Unreached::passing)?
             && error.code() == "NOAUTH"
         {
-            return Err(route.failure(error.into()).reason); // it rejects all other commands too
+            return Err(unreached(route.failure(error.into()))); // it rejects all other commands too
         }
         session.timeout = timeout.with_distance(since.elapsed(), usage.ack_limit());
         let info = session.ask_text(&redis::cmd("INFO")).await.map(Info);
@@ -52,6 +54,10 @@ pub(super) async fn ask(
     let (replies, listening) = tokio::join!(queries, listening);
     let replies = replies.map(|replies| ServerReplies { listening, ..replies });
     Server { address: route.shown.to_string(), part, replies }
+}
+
+fn unreached(failure: Failure) -> Unreached {
+    Unreached { is_lasting: failure.kind == FailureKind::Lasting, why: failure.reason }
 }
 
 /// Tries to subscribe to a channel.
@@ -141,7 +147,7 @@ mod tests {
     use crate::config::Settings;
     use crate::doctor::facts::{Deployment, RefusalCause};
 
-    async fn asked(server: &ScriptedServer, part: Part) -> Read<ServerReplies> {
+    async fn asked(server: &ScriptedServer, part: Part) -> Result<ServerReplies, Unreached> {
         let route = ConnectTarget::new(server.spec(), &patient());
         let usage = CommandCheck::new(Deployment::One, &patient());
         let replied = ask(&route, part, &usage, ProbeTimeout::new(LIMIT)).await;

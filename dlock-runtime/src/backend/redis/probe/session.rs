@@ -11,7 +11,7 @@ use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::redis::transport::connection::Connection;
 use crate::backend::redis::transport::error_kind;
 use crate::doctor::facts::{Read, Refusal, RefusalCause};
-use crate::protocol::command::Failure;
+use crate::protocol::command::{Failure, FailureKind};
 
 /// The deadline of an examination.
 #[derive(Clone, Copy)]
@@ -32,10 +32,12 @@ impl ProbeTimeout {
 
     /// Waits for `what` until the deadline, and returns failures as text.
     pub(super) async fn wait<T>(self, what: impl Future<Output = Result<T, Failure>>) -> Read<T> {
-        match tokio::time::timeout_at(self.until, what).await {
-            Ok(replied) => replied.map_err(|failure| failure.reason),
-            Err(_) => Err("the time for the examination was over".into()),
-        }
+        self.try_wait(what).await.map_err(|failure| failure.reason)
+    }
+
+    async fn try_wait<T>(self, what: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let is_over = |_| Failure::new(FailureKind::Passing, "the time for the examination was over");
+        tokio::time::timeout_at(self.until, what).await.map_err(is_over)?
     }
 }
 
@@ -54,8 +56,8 @@ impl<'a> ProbeSession<'a> {
     pub(in crate::backend::redis) async fn connect(
         route: &'a ConnectTarget,
         timeout: ProbeTimeout,
-    ) -> Read<Self> {
-        let connection = timeout.wait(route.open(route.attempt())).await?;
+    ) -> Result<Self, Failure> {
+        let connection = timeout.try_wait(route.open(route.attempt())).await?;
         connection.inbound().allow_descriptions(DESCRIPTIONS);
         Ok(Self { route, connection, timeout })
     }

@@ -40,7 +40,7 @@ pub(in crate::backend::redis) async fn look(
 }
 
 async fn view(seed: &ConnectTarget, timeout: ProbeTimeout) -> Read<ClusterView> {
-    let mut session = ProbeSession::connect(seed, timeout).await?;
+    let mut session = ProbeSession::connect(seed, timeout).await.map_err(|failure| failure.reason)?;
     let replies = session.ask_all(&cluster_view::question()).await.into_iter().collect::<Read<Vec<_>>>()?;
     ClusterView::read(&replies, seed).map_err(|failure| failure.reason)
 }

@@ -43,7 +43,8 @@ impl Sentinels {
 
     async fn examine_one(&self, sentinel: &ConnectTarget, timeout: ProbeTimeout) -> SentinelFacts {
         let asked = async {
-            let mut session = ProbeSession::connect(sentinel, timeout).await?;
+            let mut session =
+                ProbeSession::connect(sentinel, timeout).await.map_err(|failure| failure.reason)?;
             let named = session.ask(&self.question("GET-MASTER-ADDR-BY-NAME")).await?;
             let master =
                 replies::master(&named, &self.name, &sentinel.shown).map_err(|failure| failure.reason)?;
