@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use dlock_runtime::idempotent::{IdempotencyState, IdempotencyStatus};
-use dlock_runtime::{LockKey, LockManager, Result};
+use dlock_runtime::{Error, LockKey, LockManager, Result};
 
 use crate::{TYPED_SO, failed, say};
 
@@ -31,8 +31,11 @@ pub(crate) async fn done(url: &str, key: &str, json: &str, replace: bool) -> Res
     let key = LockKey::from_shown(key)?;
     let manager = LockManager::connect(url).await?;
     let call = manager.idempotent(&key);
-    let is_stored =
-        if replace { call.resolve_or_replace(&result).await? } else { call.resolve(&result).await? };
+    let stored = if replace { call.resolve_or_replace(&result).await } else { call.resolve(&result).await };
+    let is_stored = match stored {
+        Err(Error::InProgress { .. }) => return still_running(&manager, &key).await,
+        stored => stored?,
+    };
     if is_stored {
         say(&format!("`{key}` is resolved: later calls get this result\n"));
     } else {
@@ -46,7 +49,10 @@ pub(crate) async fn done(url: &str, key: &str, json: &str, replace: bool) -> Res
 pub(crate) async fn forget(url: &str, key: &str) -> Result<ExitCode> {
     let key = LockKey::from_shown(key)?;
     let manager = LockManager::connect(url).await?;
-    let was_there = manager.idempotent(&key).forget().await?;
+    let was_there = match manager.idempotent(&key).forget().await {
+        Err(Error::InProgress { .. }) => return still_running(&manager, &key).await,
+        forgotten => forgotten?,
+    };
     if was_there {
         say(&format!("`{key}` is forgotten: the next call runs\n"));
     } else {
@@ -54,6 +60,22 @@ pub(crate) async fn forget(url: &str, key: &str) -> Result<ExitCode> {
     }
     manager.shutdown(Duration::ZERO).await;
     Ok(if was_there { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Reports that a call is running, or that the lease of its killed process lasts.
+async fn still_running(manager: &LockManager, key: &LockKey) -> Result<ExitCode> {
+    let status = manager.idempotent(key).status().await?;
+    let left = status.map_or(Duration::ZERO, |status| status.lease_left());
+    manager.shutdown(Duration::ZERO).await;
+    Ok(failed(&format!(
+        "`{key}` is in progress: its lease lasts {} more; if its process was killed, run this again after that, and \
+         otherwise wait for the call, which renews its lease",
+        seconds(left)
+    )))
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
 }
 
 /// Returns why no result was stored, and what the operator can do.
@@ -73,7 +95,6 @@ fn unresolved(key: &LockKey, status: Option<&IdempotencyStatus>) -> String {
 }
 
 fn shown(key: &LockKey, status: &IdempotencyStatus) -> String {
-    let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
     let state = match status.state() {
         IdempotencyState::InProgress => {
             format!("is in progress, for {} unless its lease is renewed", seconds(status.lease_left()))

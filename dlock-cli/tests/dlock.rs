@@ -283,6 +283,33 @@ async fn a_result_of_a_body_is_not_replaced() {
     assert!(code == 1 && text.contains("has no record"), "{code}: {text}");
 }
 
+#[tokio::test]
+async fn a_running_call_is_not_resolved_until_its_lease_ends() {
+    let server = RedisServer::start();
+    let url = patient(&server);
+    let manager = LockManager::connect(&url).await.expect("the server takes managers");
+    let call = manager.idempotent("charge:7").lease(Duration::from_secs(3_600));
+    let entered = tokio::sync::Notify::new();
+    let mut running = Box::pin(call.run_attached(async |_| {
+        entered.notify_one();
+        std::future::pending::<Result<u8, dlock_runtime::Error>>().await
+    }));
+    tokio::select! {
+        _ = &mut running => unreachable!("its body is pending"),
+        () = entered.notified() => {}
+    }
+
+    for change in [&["--done", "1"][..], &["--forget"]] {
+        let (code, text) = dlock(&[&["idem", "resolve", &url, "charge:7"], change].concat());
+
+        assert_eq!(code, 2, "{text}");
+        let left = text.split("lasts ").nth(1).and_then(|rest| rest.split(" s").next());
+        let left: f64 = left.and_then(|left| left.parse().ok()).unwrap_or_default();
+        assert!(left > 3_000.0 && left <= 3_600.0, "{text}");
+        assert!(text.contains("was killed, run this again"), "{text}");
+    }
+}
+
 /// Texts in records that other clients have written, and how they are printed.
 const HOSTILE: [(&str, &str); 4] = [
     ("\u{1b}[31mred", r"\u{1b}[31mred"),
