@@ -31,6 +31,10 @@ pub enum Error {
     NotInstalled {},
 
     /// Another call holds the lock, and the call's `retry` and `wait` are used up.
+    ///
+    /// The body of that call may have ended: `min_hold` keeps the lock from other callers until it
+    /// has passed. [`LockInfo::is_kept_here`](crate::LockInfo::is_kept_here) shows it for this
+    /// manager.
     #[error("lock `{key}` is held by another call ({attempts} attempt{} in {} ms)", if *attempts == 1 { "" } else { "s" }, waited.as_millis())]
     #[non_exhaustive]
     Contended {
