@@ -6,6 +6,7 @@ use dlock_runtime::LockManager;
 use dlock_tests::judge;
 use dlock_tests::work::{WAIT, Work};
 use dlock_tests::{ClusterFleet, Moment, within};
+use tokio::runtime::Builder;
 
 use crate::locks::until_ids_in;
 
@@ -79,4 +80,26 @@ async fn requests_without_acks_follow_redirects() {
 
     let next = within(Duration::from_secs(2), "the grant", waiting).await.expect("no panic");
     next.expect("it was handed off").release().await.expect("it was held");
+}
+
+/// The reply with the redirect is read on the runtime of the callers.
+#[test]
+fn a_redirected_release_with_acks_needs_no_timers() {
+    let fleet = ClusterFleet::start();
+    let (key, at_target) = (fleet.key_in(0, "moved"), fleet.key_in(1, "other"));
+    let runtime = Builder::new_current_thread().enable_io().build().expect("a runtime can be made");
+
+    let released = runtime.block_on(async {
+        let connecting = LockManager::builder(&fleet.url_with("")).replica_acks(1).connect();
+        let manager = connecting.await.expect("the cluster accepts connections");
+        let held = manager.lock(&*key).lease(2 * WAIT).acquire().await.expect("the lock is free");
+        // The manager is connected to the target.
+        manager.lock(&*at_target).run(async |_guard| ()).await.expect("the lock is free");
+        let (slot, to) = (fleet.slot(&key), fleet.masters()[1]);
+        fleet.begin_to_move(slot, to);
+        fleet.finish_the_move(slot, to);
+        held.release().await
+    });
+
+    released.expect("it is held on the new master");
 }

@@ -40,6 +40,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::{Pipeline, Value};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::backend::redis::command_queue::CommandQueue;
@@ -388,8 +389,10 @@ impl Node {
                 route_history,
                 generation.clone(),
             );
-            // A pipeline that waits for replicas has its own order, and the timers of the driver.
             if let ConnectionKind::ReplicaAcks = kind {
+                // A pipeline that waits for replicas has its own order, and the timers of the
+                // driver: the runtime of this thread may have none, or may be blocked later.
+                let _own = self.shared.runtimes.own().map(Handle::enter);
                 self.spawn(connection, batch.run());
             } else {
                 batch.send();
