@@ -29,7 +29,7 @@ const ROWS: [&[&str]; 13] = [
     &["H1", "H2", "H3", "H4", "H5", "H6"],
     &["O1", "O2", "O3", "O4", "O5", "O6", "O7", "O8", "O9", "O10", "O11", "O12"],
     &["K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8", "K9", "K10", "K11", "K12"],
-    &["L1", "L2", "L3", "L4", "L5", "L6"],
+    &["L1", "L2", "L3", "L4", "L5", "L6", "L7"],
 ];
 
 /// Rows without a test. The guide must state that instead.

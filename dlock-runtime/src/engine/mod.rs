@@ -355,8 +355,8 @@ impl Engine {
 
     /// Releases the lock that `acquisition` holds or has lost, at `now`.
     ///
-    /// `is_kept`: `min_hold` applies to its end. `by`: what releases it. Sends nothing to the server
-    /// if the lock is handed off to another task of this process.
+    /// `is_kept`: `min_hold` applies to its end. `by`: what releases it. Sends nothing to the
+    /// server if the lock is handed off to another task of this process.
     pub(crate) fn release(
         &self,
         acquisition: &AcquisitionRef,

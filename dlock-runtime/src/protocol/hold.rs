@@ -412,8 +412,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         ReleaseOutcome::HandedOff
     }
 
-    /// Releases the hold, and contends for the next task under a fresh token. Both requests are sent
-    /// together.
+    /// Releases the hold, and contends for the next task under a fresh token. Both requests are
+    /// sent together.
     fn release_and_contend(&mut self, token: Token, ctx: &mut EventContext<'_, A>) {
         let fleet_hold = self.end_hold(token, ctx.now);
         ctx.send(token, Command::Release { fleet_hold: fleet_hold.announced(ctx.rules) });

@@ -114,8 +114,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         }
     }
 
-    /// Releases the key of a revoked hold whose body has ended. `is_kept`: `min_hold` applies to its
-    /// end.
+    /// Releases the key of a revoked hold whose body has ended. `is_kept`: `min_hold` applies to
+    /// its end.
     pub(crate) fn release_residual(
         &mut self,
         left: ResidualHold,

@@ -398,7 +398,7 @@ fn released_to(mut key_state: KeyState<u32>, lease: Duration) -> (KeyState<u32>,
     (key_state, actions)
 }
 
-/// Returns `true` if the lock is released under `old`, and acquired under another token for `lease`.
+/// Returns `true` if the lock is released under `old`, and acquired again for `lease`.
 fn is_acquired_again(actions: &[Action<u32>], old: Token, lease: Duration) -> bool {
     matches!(
         *actions,

@@ -157,7 +157,7 @@ impl TrackerState {
 }
 
 /// Returns `true` if a request tracks its key: a verification, or a renewal of a verified hold.
-/// `SetTtl` follows these renewals, since one that ran after it would extend the time to live again.
+/// `SetTtl` follows these renewals: one that ran after it would extend the time to live again.
 fn is_sent_over_tracking(request: &Request) -> bool {
     match request.command {
         Command::Verify => true,

@@ -182,8 +182,8 @@ impl Sentinels {
         }
     }
 
-    /// Queries a sentinel for a switch that was missed while there was no subscription. The sentinel
-    /// may have been down itself and be out of date, so all are compared.
+    /// Queries a sentinel for a switch that was missed while there was no subscription. It may have
+    /// been down itself and be out of date, so all are compared.
     async fn catch_up(&self, sentinel: &ConnectTarget) {
         let Ok(named) = self.ask(sentinel).await else { return };
         let latest = lock(&self.report).latest().cloned();
@@ -289,7 +289,7 @@ mod tests {
         Address { host: host.to_owned(), port: 6379 }
     }
 
-    /// A sentinel that reports this primary, and whose user may not read the number of the failover.
+    /// A sentinel that reports this primary, and does not permit to read the number of the failover.
     fn sentinel(primary: &'static str) -> ScriptedServer {
         sentinel_after(0, primary)
     }
