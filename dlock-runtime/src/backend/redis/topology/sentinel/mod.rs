@@ -289,7 +289,7 @@ mod tests {
         Address { host: host.to_owned(), port: 6379 }
     }
 
-    /// A sentinel that reports this primary, and does not permit to read the number of the failover.
+    /// A sentinel that reports this primary, and permits no query for the number of the failover.
     fn sentinel(primary: &'static str) -> ScriptedServer {
         sentinel_after(0, primary)
     }
