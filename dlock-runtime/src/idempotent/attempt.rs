@@ -82,9 +82,15 @@ struct Steps {
 }
 
 impl Steps {
-    /// Removes a step that has its reply from those that may not be in the store.
-    fn confirm(&mut self, name: &str) {
-        self.unconfirmed.retain(|unconfirmed| unconfirmed != name);
+    /// Returns whether a step may not be in the store yet. If it `is_answered`, that ends now.
+    fn take_unconfirmed(&mut self, name: &str, is_answered: bool) -> bool {
+        let Some(at) = self.unconfirmed.iter().position(|unconfirmed| unconfirmed == name) else {
+            return false;
+        };
+        if is_answered {
+            self.unconfirmed.remove(at);
+        }
+        true
     }
 
     /// Returns the number of steps that the record has or may get: a step that runs counts.
@@ -254,16 +260,10 @@ impl Attempt {
         }
         let event = self.step_event(name.to_owned(), result);
         let Ok(reply) = self.send(event.clone()).await else {
-            let (steps, name) = (Arc::clone(&self.steps), name.to_owned());
-            self.send_in_order(vec![event], move |is_answered| {
-                if is_answered {
-                    lock(&steps).confirm(&name);
-                }
-            });
+            self.send_in_order(vec![event], || {});
             return Ok(());
         };
-        lock(&self.steps).confirm(name);
-        report_unstored(self.key(), &event, Ok(&reply));
+        self.on_reply(&event, &reply);
         match reply {
             IdempotencyReply::Done => Ok(()),
             _ => Err(self.lease.lose(LossCause::NotOwner)),
@@ -274,23 +274,36 @@ impl Attempt {
         IdempotencyEvent::StoreStep { token: self.token, name, result, ttl: millis(self.terms.ttl) }
     }
 
-    /// Returns the steps that may not be in the store yet. A record that is forgotten without them
-    /// would be deleted.
+    /// Returns the steps that may not be in the store yet. If the attempt ended without them, the
+    /// next one would repeat them.
     pub(super) fn unconfirmed_steps(&self) -> Vec<IdempotencyEvent> {
         let steps = lock(&self.steps);
         let names = steps.unconfirmed.iter();
         names.map(|name| self.step_event(name.clone(), steps.done.get(name).cloned().flatten())).collect()
     }
 
+    /// Drops the steps that may not be in the store yet: the result of the call replaces them.
+    pub(super) fn replace_steps(&self) {
+        lock(&self.steps).unconfirmed.clear();
+    }
+
+    /// Handles the reply to an event.
+    pub(super) fn on_reply(&self, event: &IdempotencyEvent, reply: &IdempotencyReply) {
+        on_reply(&self.steps, self.key(), event, Ok(reply));
+    }
+
+    /// Sends the end of the attempt in the background, after the steps that may not be in the store
+    /// yet: an end that overtook them would let the next attempt start without them.
+    pub(super) fn end_in_background(&self, end: IdempotencyEvent, on_end: impl FnOnce() + Send + 'static) {
+        let mut events = self.unconfirmed_steps();
+        events.push(end);
+        self.send_in_order(events, on_end);
+    }
+
     /// Sends events in the background, each after the reply to the one before. The first event that
-    /// is refused, or has no reply within the time to live of the record, ends the order, and is
-    /// reported. `on_end` gets whether the last event that was sent has a reply.
-    pub(super) fn send_in_order(
-        &self,
-        events: Vec<IdempotencyEvent>,
-        on_end: impl FnOnce(bool) + Send + 'static,
-    ) {
-        let of = (self.key().clone(), Name::clone(&self.lease.record));
+    /// is refused, or has no reply within the time to live of the record, ends the order.
+    fn send_in_order(&self, events: Vec<IdempotencyEvent>, on_end: impl FnOnce() + Send + 'static) {
+        let of = (self.key().clone(), Name::clone(&self.lease.record), Arc::clone(&self.steps));
         send_in_order(self.engine(), of, events.into(), self.terms.ttl, Box::new(on_end));
     }
 
@@ -312,31 +325,47 @@ impl Attempt {
 /// Sends `events` as [`Attempt::send_in_order`] does.
 fn send_in_order(
     engine: &Arc<Engine>,
-    (key, record): (LockKey, Name),
+    (key, record, steps): (LockKey, Name, Arc<Mutex<Steps>>),
     mut events: VecDeque<IdempotencyEvent>,
     limit: Duration,
-    on_end: Box<dyn FnOnce(bool) + Send>,
+    on_end: Box<dyn FnOnce() + Send>,
 ) {
-    let Some(event) = events.pop_front() else { return on_end(true) };
+    let Some(event) = events.pop_front() else { return on_end() };
     let (weak, name) = (Arc::downgrade(engine), Name::clone(&record));
     engine.call_in_background(name, Arc::new(RecordOperation(event.clone())), limit, move |reply| {
         let reply = reply.and_then(|reply| decode(&reply).map_err(|_| unexpected_reply()));
-        report_unstored(&key, &event, reply.as_ref().map_err(|failure| &*failure.reason));
+        on_reply(&steps, &key, &event, reply.as_ref().map_err(|failure| &*failure.reason));
         match weak.upgrade() {
             Some(engine) if matches!(reply, Ok(IdempotencyReply::Done)) => {
-                send_in_order(&engine, (key, record), events, limit, on_end);
+                send_in_order(&engine, (key, record, steps), events, limit, on_end);
             }
-            _ => on_end(reply.is_ok()),
+            _ => on_end(),
         }
     });
 }
 
-/// Reports a result that was not stored. Without a reply, `reply` is the reason.
-pub(super) fn report_unstored(
+/// Handles the reply to an event, or the reason why it has none: reports a result that was not
+/// stored.
+///
+/// A step may be sent more than once, and its first reply decides: if the later ones are refused
+/// because the attempt has ended by then, nothing is lost.
+fn on_reply(
+    steps: &Mutex<Steps>,
     key: &LockKey,
     event: &IdempotencyEvent,
     reply: Result<&IdempotencyReply, &str>,
 ) {
+    let is_decided = match event {
+        IdempotencyEvent::StoreStep { name, .. } => !lock(steps).take_unconfirmed(name, reply.is_ok()),
+        _ => false,
+    };
+    if !is_decided {
+        report_unstored(key, event, reply);
+    }
+}
+
+/// Reports a result that was not stored. Without a reply, `reply` is the reason.
+fn report_unstored(key: &LockKey, event: &IdempotencyEvent, reply: Result<&IdempotencyReply, &str>) {
     let step = match event {
         IdempotencyEvent::StoreStep { name, .. } => Some(&**name),
         _ => None,
@@ -344,6 +373,7 @@ pub(super) fn report_unstored(
     let reason = match (event, reply) {
         // An attempt that the store does not have is forgotten already.
         (_, Ok(IdempotencyReply::Done)) | (IdempotencyEvent::Forget { .. }, Ok(_)) => return,
+        (IdempotencyEvent::EndLease { .. }, _) => return, // a crash has no result
         (_, Ok(IdempotencyReply::NotOwner)) => "another attempt or an operator owns the record",
         (_, Ok(_)) => "the record has expired",
         (_, Err(reason)) => &format!("not confirmed: {reason}"),

@@ -10,7 +10,7 @@ use crate::config::config;
 use crate::engine::store_calls::{ActiveCall, CallFailure};
 use crate::error::{Error, Result};
 use crate::global::in_current_scope;
-use crate::idempotent::attempt::{Attempt, report_unstored};
+use crate::idempotent::attempt::Attempt;
 use crate::idempotent::duplicates::Turn;
 use crate::idempotent::idempotent_record::IdempotentRecord;
 use crate::idempotent::outcome::Completion;
@@ -103,18 +103,21 @@ impl Execution {
             return; // there is no record
         }
         let event = self.event(completion);
+        if matches!(event, IdempotencyEvent::Complete { .. }) {
+            self.attempt.replace_steps();
+        }
         self.ending = Some(event.clone());
         let reply = self.end(event).await;
         let Some(event) = self.ending.take() else { return };
         self.is_ended = true;
         match (reply, event) {
-            (Ok((_, IdempotencyReply::Done)), IdempotencyEvent::Complete { result, .. }) => {
+            (Ok(IdempotencyReply::Done), IdempotencyEvent::Complete { result, .. }) => {
                 if let Some(turn) = self.turn.take() {
                     turn.settle(IdempotencyReply::Completed { identity: self.identity.clone(), result });
                 }
             }
-            (Ok((answered, reply)), event) => {
-                report_unstored(self.attempt.key(), &answered, Ok(&reply));
+            (Ok(reply), event) => {
+                self.attempt.on_reply(&event, &reply);
                 if let Some(late_start) = self.attempt.late_start(&event) {
                     late_start.undo_later();
                 }
@@ -123,28 +126,17 @@ impl Execution {
         }
     }
 
-    /// Sends the end of the attempt. Steps without a reply are sent before it, if it keeps steps.
-    /// Returns the last event that was sent, and its reply.
-    async fn end(
-        &self,
-        event: IdempotencyEvent,
-    ) -> Result<(IdempotencyEvent, IdempotencyReply), CallFailure> {
-        for step in self.steps_before(&event) {
-            match self.attempt.send(step.clone()).await? {
-                IdempotencyReply::Done => {}
-                refused => return Ok((step, refused)),
+    /// Sends the end of the attempt, after its steps without a reply. If a step is refused, the end
+    /// would be as well, and has the same reply.
+    async fn end(&self, event: IdempotencyEvent) -> Result<IdempotencyReply, CallFailure> {
+        for step in self.attempt.unconfirmed_steps() {
+            let reply = self.attempt.send(step.clone()).await?;
+            self.attempt.on_reply(&step, &reply);
+            if reply != IdempotencyReply::Done {
+                return Ok(reply);
             }
         }
-        let reply = self.attempt.send(event.clone()).await?;
-        Ok((event, reply))
-    }
-
-    /// Returns the steps that must be in the store before `event`.
-    fn steps_before(&self, event: &IdempotencyEvent) -> Vec<IdempotencyEvent> {
-        match event {
-            IdempotencyEvent::Forget { .. } => self.attempt.unconfirmed_steps(),
-            _ => Vec::new(),
-        }
+        self.attempt.send(event).await
     }
 
     fn event(&self, completion: Completion) -> IdempotencyEvent {
@@ -171,9 +163,7 @@ impl Execution {
         let count = self.attempt.manager.pending_results();
         telemetry::idempotent_end_pending(self.attempt.key(), count, reason);
         let late_start = self.attempt.late_start(&event);
-        let mut events = self.steps_before(&event);
-        events.push(event);
-        self.attempt.send_in_order(events, move |_| {
+        self.attempt.end_in_background(event, move || {
             drop(pending);
             if let Some(late_start) = late_start {
                 late_start.undo_later();
@@ -202,7 +192,7 @@ impl Drop for Execution {
                 None => self.attempt.send_in_background(unused),
             }
         } else if self.has_crashed || std::thread::panicking() {
-            self.attempt.send_in_background(IdempotencyEvent::EndLease { token });
+            self.attempt.end_in_background(IdempotencyEvent::EndLease { token }, || {});
         }
     }
 }

@@ -68,6 +68,40 @@ async fn a_start_that_takes_effect_after_the_end_is_undone() {
     }
 }
 
+/// Its end is sent again after it has taken effect.
+#[cfg(feature = "testing")]
+#[test]
+fn a_step_of_a_call_dropped_at_its_end_is_no_event() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let events = crate::telemetry::tests::emitted(|| {
+        runtime.expect("it is a runtime").block_on(async {
+            let locks = crate::testing::TestLocks::new();
+            let manager = locks.manager();
+            let call = manager.idempotent("k");
+            let key = call.key.clone().expect("it is a key");
+            let pending = PendingCall::new(&manager, key, &call.options).expect("its options are valid");
+            let Ok(Asked::Started(mut execution)) = pending.ask(None).await else {
+                panic!("the key is free")
+            };
+            execution.attempt.mark_run();
+            let outage = locks.outage();
+            execution.attempt.store_step("psp", Some(b"1".to_vec())).await.expect("it is stored later");
+            outage.end();
+            let end = execution.event(Completion::Forget);
+            execution.ending = Some(end.clone());
+            let ended = execution.end(end).await;
+            assert!(matches!(ended, Ok(IdempotencyReply::Done)), "{ended:?}");
+
+            drop(execution); // as if it had not read this reply
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            assert_eq!(state(&call).await, Some(IdempotencyState::Forgotten));
+        });
+    });
+
+    let lost: Vec<_> = events.iter().filter(|line| line.contains("dlock.result_lost")).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
 /// Lets two leases pass within one poll, as in a process that is frozen.
 fn freeze() {
     let _ = tokio::time::advance(2 * LEASE).now_or_never();
