@@ -379,6 +379,28 @@ async fn a_reused_key_names_what_differs() {
     }
 }
 
+/// The operator does not know the `ttl` of the function.
+#[tokio::test]
+async fn a_resolved_call_is_stored_at_least_as_long_as_before() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    for world in worlds() {
+        let manager = world.manager().await;
+        crash(&manager.idempotent("k").ttl(30 * DAY)).await;
+        let of_operator = manager.idempotent("k");
+
+        for json in [41, 42] {
+            assert!(of_operator.resolve_or_replace(&json).await.expect("the store replies"));
+            let status = of_operator.status().await.expect("the store replies").expect("a record");
+            assert!(status.ttl() > 29 * DAY, "{:?}", status.ttl());
+        }
+        crash(&manager.idempotent("short").ttl(DAY / 24)).await;
+        let longer = manager.idempotent("short");
+        assert!(longer.resolve(&41).await.expect("the store replies"));
+        let status = longer.status().await.expect("the store replies").expect("a record");
+        assert!(status.ttl() > 23 * DAY / 24, "{:?}", status.ttl());
+    }
+}
+
 #[tokio::test]
 async fn an_operator_resolves_or_forgets_a_crash() {
     for world in worlds() {

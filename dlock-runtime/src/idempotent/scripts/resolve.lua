@@ -1,4 +1,4 @@
--- ARGV[2] time to live  ARGV[3] ok | err | none  ARGV[4] result
+-- ARGV[2] the shortest time to live  ARGV[3] ok | err | none  ARGV[4] result
 -- ARGV[5] 1 to replace a result that an operator has stored, else 0
 -- -> 1 stored | 0 there is a result, or nothing to resolve | -1 absent | -2 running
 local h = redis.call('HMGET', KEYS[1], 's', 'l', 'o')
@@ -7,6 +7,7 @@ if not (is_phase(h[1]) and are_numbers(h[2])) then return no_record() end
 if h[1] == 'P' and h[2] - clock() > 0 then return -2 end
 local replaces = ARGV[5] == '1' and h[1] == 'C' and h[3] == ''
 if h[1] ~= 'P' and h[1] ~= 'T' and not replaces then return 0 end
-store(ARGV[2], ARGV[3], ARGV[4])
+-- The attempt may have had a longer time to live, which its caller relies on.
+store(number(math.max(ARGV[2], redis.call('PTTL', KEYS[1]))), ARGV[3], ARGV[4])
 redis.call('HSET', KEYS[1], 'o', '')
 return 1

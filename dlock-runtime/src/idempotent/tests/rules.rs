@@ -116,11 +116,12 @@ fn event_of(choice: u64) -> IdempotencyEvent {
         drawn => StoredResult::Bytes { bytes: vec![0, 255, b'a'], is_error: drawn == 1 },
     };
     let lease = draw(4).min(1) * LONG;
+    let ttl = LONG * (1 + draw(3));
     match kind {
         0..=3 => IdempotencyEvent::Begin(BeginCall {
             token,
             lease,
-            ttl: LONG,
+            ttl,
             on_crash: match draw(3) {
                 0 => OnCrash::Fail,
                 1 => OnCrash::Rerun,
@@ -134,17 +135,17 @@ fn event_of(choice: u64) -> IdempotencyEvent {
             previous_fingerprint: if draw(5) == 0 { "f" } else { "" }.to_owned(),
             waiter: (draw(2) == 0).then(|| format!("{number:040}")),
         }),
-        4 => IdempotencyEvent::Renew { token, lease, ttl: LONG },
+        4 => IdempotencyEvent::Renew { token, lease, ttl },
         5 => IdempotencyEvent::EndLease { token },
         6 => {
             let result = (draw(3) > 0).then(|| vec![0, b'+']);
-            IdempotencyEvent::StoreStep { token, name: format!("s{}", draw(2)), result, ttl: LONG }
+            IdempotencyEvent::StoreStep { token, name: format!("s{}", draw(2)), result, ttl }
         }
-        7 => IdempotencyEvent::Complete { token, result, ttl: LONG },
-        8 => IdempotencyEvent::Forget { token, has_run: draw(2) == 0, ttl: LONG },
+        7 => IdempotencyEvent::Complete { token, result, ttl },
+        8 => IdempotencyEvent::Forget { token, has_run: draw(2) == 0, ttl },
         9 => IdempotencyEvent::Dequeue { waiter: format!("{number:040}") },
         10 if draw(3) == 0 => IdempotencyEvent::Remove,
-        10 => IdempotencyEvent::Resolve { result, replaces: draw(2) == 0, ttl: LONG },
+        10 => IdempotencyEvent::Resolve { result, replaces: draw(2) == 0, ttl },
         _ => IdempotencyEvent::Read,
     }
 }
@@ -159,7 +160,7 @@ fn without_times(reply: IdempotencyReply) -> IdempotencyReply {
             snapshot.lease_left = snapshot.lease_left.min(1);
             snapshot.created_ago = 0;
             snapshot.done_ago = snapshot.done_ago.map(|_| 0);
-            snapshot.ttl = snapshot.ttl.min(1);
+            snapshot.ttl = snapshot.ttl.div_ceil(LONG); // a test takes less than this
             IdempotencyReply::Snapshot(Some(snapshot))
         }
         reply => reply,

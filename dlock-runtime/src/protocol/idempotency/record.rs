@@ -258,7 +258,8 @@ impl IdempotencyRecord {
     }
 
     /// Stores the result that an operator gives for a call whose outcome is unknown. The owner
-    /// cannot change it any more; an operator can, with `replaces`. The result of a body stays.
+    /// cannot change it any more; an operator can, with `replaces`. The result of a body stays. The
+    /// record never ends earlier than without it.
     fn resolve(&mut self, result: &StoredResult, replaces: bool, ttl: u64, now: u64) -> RecordChange {
         if self.lease_left(now).is_some() {
             return RecordChange::Reply(IdempotencyReply::StillRunning);
@@ -271,7 +272,9 @@ impl IdempotencyRecord {
         if !can_store {
             return RecordChange::Reply(IdempotencyReply::NotOwner);
         }
+        let expires = self.expires;
         self.store(result, ttl, now);
+        self.expires = self.expires.max(expires);
         self.owner = None;
         RecordChange::Announced
     }
