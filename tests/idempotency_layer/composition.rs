@@ -12,9 +12,11 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::routing::post;
 use bytes::Bytes;
-use dlock_runtime::LockManager;
-use dlock_runtime::tower::{IDEMPOTENT_REPLAYED, IdempotencyLayer, RequestScope};
+use dlock_runtime::idempotent::OnCrash;
+use dlock_runtime::tower::{IDEMPOTENT_REPLAYED, IdempotencyLayer, LockLayer, RequestScope};
+use dlock_runtime::{LockManager, Options};
 use dlock_tests::world::World;
+use futures_util::FutureExt as _;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ORIGIN};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
@@ -54,6 +56,61 @@ async fn a_timeout_inside_runs_the_handler_again() {
 
     assert_eq!((first.status, second.status, third.status), (408, 200, 200));
     assert!(!second.is_replayed() && third.is_replayed());
+}
+
+/// The handler may have had its effects, so the loss of its lock is no end that is forgotten.
+#[tokio::test(start_paused = true)]
+async fn a_lock_lost_inside_counts_as_a_crash() {
+    const LEASE: Duration = Duration::from_secs(1);
+    for is_stopped in [false, true] {
+        for (on_crash, runs) in [(OnCrash::Fail, 1), (OnCrash::Rerun, 2)] {
+            let counters = Counters::default();
+            let handler = async move |State(counters): State<Counters>| {
+                if counters.run() == 1 {
+                    // As in a frozen process: the lease passes within one poll.
+                    let _ = tokio::time::advance(2 * LEASE).now_or_never();
+                    if is_stopped {
+                        std::future::pending::<()>().await;
+                    }
+                }
+                "charged"
+            };
+            let locks = LockManager::connect("memory://").await.expect("it connects");
+            let lock = LockLayer::new(locks, |_: &Parts| "account:7");
+            let lock = lock.options(Options::new().lease(LEASE).renew(false));
+            let routes = Router::new()
+                .route("/", post(handler).route_layer(lock).route_layer(layer().await.on_crash(on_crash)))
+                .with_state(counters.clone());
+
+            let first = answer(routes.clone().oneshot(post_body("k", "")).await.expect("a response")).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let second = answer(routes.oneshot(post_body("k", "")).await.expect("a response")).await;
+
+            assert_eq!(first.status, 500, "{is_stopped}, {on_crash:?}: {first:?}");
+            assert_eq!(counters.runs(), runs, "{is_stopped}, {on_crash:?}: {second:?}");
+            assert_eq!(second.status == 200, on_crash == OnCrash::Rerun, "{second:?}");
+        }
+    }
+}
+
+/// A temporary error, such as 14, has status 200.
+#[tokio::test]
+async fn an_error_of_grpc_runs_the_handler_again() {
+    for (code, runs) in [("14", 2), ("0", 1)] {
+        let counters = Counters::default();
+        let handler = async move |State(counters): State<Counters>| {
+            counters.run();
+            [("grpc-status", code)]
+        };
+        let routes =
+            Router::new().route("/", post(handler).route_layer(layer().await)).with_state(counters.clone());
+
+        for _ in 0..2 {
+            let sent = answer(routes.clone().oneshot(post_body("k", "")).await.expect("a response")).await;
+            assert_eq!(sent.status, 200);
+        }
+        assert_eq!(counters.runs(), runs, "{code}");
+    }
 }
 
 #[tokio::test]

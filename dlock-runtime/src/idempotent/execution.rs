@@ -83,7 +83,8 @@ impl Execution {
         Ok(value)
     }
 
-    /// Returns whether the body has ended with an error that does not say how the call has ended.
+    /// Returns whether the body has ended, but it is not known how: it says so, or its error does not
+    /// say it.
     ///
     /// If the lease is lost, its error may be a consequence, and another attempt may start. If its
     /// record has refused a step, the error is not final, whatever the policy takes it for.
@@ -93,7 +94,7 @@ impl Execution {
             loss.inspect_err(|error| report_loss(self.attempt.key(), error)).is_err()
         };
         let is_refused = self.attempt.has_refused() && *completion != Completion::Forget;
-        completion.is_error() && (is_lost() || is_refused)
+        *completion == Completion::Crashed || completion.is_error() && (is_lost() || is_refused)
     }
 
     /// Ends the attempt. Without a reply, its end is stored in the background.
@@ -150,6 +151,7 @@ impl Execution {
             Completion::StoreError(bytes) => stored(bytes, true),
             Completion::NotStored | Completion::ErrorNotStored => StoredResult::NotStored,
             Completion::Forget => return IdempotencyEvent::Forget { token, has_run: true, ttl },
+            Completion::Crashed => return IdempotencyEvent::EndLease { token },
         };
         if result == StoredResult::NotStored {
             telemetry::idempotent_result_not_stored(self.attempt.key(), None);
@@ -192,7 +194,7 @@ impl Drop for Execution {
                 None => self.attempt.send_in_background(unused),
             }
         } else if self.has_crashed || std::thread::panicking() {
-            self.attempt.end_in_background(IdempotencyEvent::EndLease { token }, || {});
+            self.attempt.end_in_background(self.event(Completion::Crashed), || {});
         }
     }
 }

@@ -54,6 +54,10 @@ pub enum Completion {
     /// Nothing, since the call has ended with an error: the next call runs its body. Completed
     /// steps stay, and are replayed to it.
     Forget,
+    /// Nothing, since the body may have been stopped before its end, for example because its lock
+    /// was lost. [`OnCrash`](crate::idempotent::OnCrash) decides what later calls get, as after a
+    /// crash.
+    Crashed,
 }
 
 impl Completion {
@@ -61,7 +65,7 @@ impl Completion {
     pub(super) fn is_error(&self) -> bool {
         match self {
             Self::Store(_) | Self::NotStored => false,
-            Self::StoreError(_) | Self::ErrorNotStored | Self::Forget => true,
+            Self::StoreError(_) | Self::ErrorNotStored | Self::Forget | Self::Crashed => true,
         }
     }
 }

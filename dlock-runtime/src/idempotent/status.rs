@@ -195,7 +195,8 @@ impl<P> Idempotent<P> {
     ///
     /// Later calls get the result. It is for operators who know what the call has done. The attempt
     /// itself cannot change the result any more; [`resolve_or_replace`](Self::resolve_or_replace)
-    /// can.
+    /// can. The result is stored for the [`ttl`](Self::ttl) of this call, or for as long as the
+    /// record still has, if that is longer.
     ///
     /// # Errors
     ///

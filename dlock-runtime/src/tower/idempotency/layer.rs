@@ -14,6 +14,7 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::checked_lease;
 use crate::tower::accept;
+use crate::tower::response_problem::has_grpc_error;
 
 /// A layer that makes routes safe to repeat, with the header `Idempotency-Key`.
 ///
@@ -50,14 +51,15 @@ use crate::tower::accept;
 /// | the body is too long; ended early | 413; 400 |
 /// | the handler crashed | until its [`lease`](Self::lease) ends, as while it runs; then 500, see [`on_crash`](Self::on_crash) |
 /// | the handler panicked | none, since the service panics; later requests get 500, see [`on_crash`](Self::on_crash) |
+/// | a [`LockLayer`](crate::tower::LockLayer) inside lost its lock | its 500; later requests as after a crash |
 /// | the response is not stored | 500: the handler does not run again |
 /// | the server is unavailable | 503 with `Retry-After` |
 ///
 /// Each of these from 400 on is a problem document (RFC 9457) with a `code`. The error itself is in
 /// the extensions of the response.
 ///
-/// Stored are responses with 2xx, 3xx, and 4xx, except 401, 403, 408, 409, 421, 425, and 429; see
-/// [`store`](Self::store). After another response, the next request runs the handler; also after
+/// Stored are responses with 2xx, 3xx, and 4xx, except 401, 403, 408, 409, 421, 425, and 429, and
+/// except errors of gRPC; see [`store`](Self::store). After another response, the next request runs the handler; also after
 /// one without 2xx to a request whose body ended early. A stored response has its status, its body,
 /// and these headers: `content-type`, `content-encoding`, `content-language`, `location`,
 /// `content-location`, `etag`, `last-modified`, `link`, and those of
@@ -309,7 +311,7 @@ impl<F> IdempotencySettings<F> {
     pub(super) fn is_stored(&self, parts: &response::Parts) -> bool {
         match &self.store {
             Some(store) => store(parts),
-            None => stored_response::is_final(parts.status),
+            None => stored_response::is_final(parts.status) && !has_grpc_error(&parts.headers),
         }
     }
 

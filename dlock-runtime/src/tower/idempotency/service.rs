@@ -185,6 +185,10 @@ where
         Ok(response) => response,
         Err(error) => return (Completion::Forget, Err(error)),
     };
+    if matches!(response.extensions().get::<Error>(), Some(Error::Lost { .. })) {
+        // The loss of a lock may have stopped the handler: the response does not say what it did.
+        return (Completion::Crashed, Ok(response.map(LayerBody::received)));
+    }
     // A refusal is not final if a step of the handler was refused: see `Execution`.
     let is_error = is_error(&response);
     let (parts, body) = response.into_parts();
