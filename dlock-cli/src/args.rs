@@ -19,10 +19,10 @@ pub(crate) enum Task {
     IdemGet { url: String, key: String },
     /// Store the result of a call whose outcome is unknown.
     IdemDone { url: String, key: String, json: String, replace: bool },
-    /// Delete the record of an idempotent call.
-    IdemForget { url: String, key: String },
-    /// Show or change a scheduled job.
-    Job { url: String, name: String, action: JobAction },
+    /// Delete the record of an idempotent call; with `yes`, also if it has completed.
+    IdemForget { url: String, key: String, yes: bool },
+    /// Show or change a scheduled job; with `yes`, also if that ends its active run.
+    Job { url: String, name: String, action: JobAction, yes: bool },
 }
 
 /// An operation on a scheduled job.
@@ -85,7 +85,8 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
         "doctor" => &["--json"],
         "inspect" | "idem get" => &[],
         "release" => &["--yes"],
-        "idem resolve" => &["--forget", "--replace"],
+        "idem resolve" => &["--forget", "--replace", "--yes"],
+        "jobs reset" => &["--yes"],
         _ if action.is_some() => &[],
         "help" => return Ok(Task::Help),
         other => return Err(no_command(other)),
@@ -102,12 +103,14 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
     }
     let (url, key) = url_and_key(&command, words, url)?;
     if let Some(action) = action {
-        return Ok(Task::Job { url, name: key, action });
+        return Ok(Task::Job { url, name: key, action, yes: has(&["--yes"]) });
     }
     match &*command {
         "inspect" => Ok(Task::Inspect { url, key }),
         "idem get" => Ok(Task::IdemGet { url, key }),
-        "idem resolve" => resolution(url, key, done, has(&["--forget"]), has(&["--replace"])),
+        "idem resolve" => {
+            resolution(url, key, done, [has(&["--forget"]), has(&["--replace"]), has(&["--yes"])])
+        }
         _ if has(&["--yes"]) => Ok(Task::Release { url, key }),
         _ => Err("releasing a lock that is held lets a second holder start: confirm with `--yes`".to_owned()),
     }
@@ -118,12 +121,11 @@ fn resolution(
     url: String,
     key: String,
     done: Option<String>,
-    forget: bool,
-    replace: bool,
+    [forget, replace, yes]: [bool; 3],
 ) -> Result<Task, String> {
     match (done, forget) {
         (Some(json), false) => Ok(Task::IdemDone { url, key, json, replace }),
-        (None, true) if !replace => Ok(Task::IdemForget { url, key }),
+        (None, true) if !replace => Ok(Task::IdemForget { url, key, yes }),
         (None, _) if replace => {
             Err("`--replace` needs the new result: write `--done JSON --replace`".to_owned())
         }
@@ -247,12 +249,14 @@ dlock: a tool for operators of distributed locks in Redis
   dlock inspect [URL] KEY          shows the holder of a lock and its owner, its time to live, and the number of waiters
   dlock release [URL] KEY --yes    releases a lock whose holder is gone for good
   dlock idem get [URL] KEY         shows the record of an idempotent call: its state, attempts, steps, and result
-  dlock idem resolve [URL] KEY --done JSON [--replace] | --forget
+  dlock idem resolve [URL] KEY --done JSON [--replace] | --forget [--yes]
                                    after a crash: stores the result that later calls get, or lets the call run again;
-                                   --replace also replaces a result that an earlier --done has stored
+                                   --replace also replaces a result that an earlier --done has stored,
+                                   and --yes also deletes the record of a completed call
   dlock jobs get [URL] NAME        shows a scheduled job and its last runs
   dlock jobs pause | resume | run | reset [URL] NAME
-                                   skips its ticks, runs them again, requests a run, or forgets which ticks have started
+                                   skips its ticks, runs them again, requests a run, or forgets which ticks have started;
+                                   `reset --yes` also ends an active run, and another one can start beside it
 
 URL is the one that your services use, with its options: redis://user:password@host:port, redis+sentinel://.., redis+cluster://..,
 redis+quorum://.., with rediss for TLS, and redis+unix:///path. Quote it if it contains a `?` or a `&`.
@@ -265,7 +269,7 @@ If it starts with `-`, write `--` before it: dlock inspect URL -- -7
 Exit code   doctor                            inspect      release                    idem get            idem resolve
     0       nothing worse than a note         it is held   it was held, and is free   there is a record   it is resolved
     1       a warning or a danger was found   it is free   it was not held            there is none       nothing to resolve
-    2       no server was reachable, or the arguments are invalid; idem resolve: the call is running
+    2       it could not be done: the message on stderr says why
   jobs: 0 if the job has a record, 1 if it has none
 ";
 
@@ -291,13 +295,17 @@ mod tests {
 
     #[test]
     fn a_job_is_shown_or_changed() {
-        let job = |action| Ok(Task::Job { url: "redis://h".to_owned(), name: "nightly".to_owned(), action });
+        let of = |action, yes| {
+            Ok(Task::Job { url: "redis://h".to_owned(), name: "nightly".to_owned(), action, yes })
+        };
+        let job = |action| of(action, false);
 
         assert_eq!(typed("jobs get redis://h nightly"), job(JobAction::Get));
         assert_eq!(typed("jobs pause redis://h nightly"), job(JobAction::Pause));
         assert_eq!(typed("jobs resume redis://h nightly"), job(JobAction::Resume));
         assert_eq!(typed("jobs run redis://h nightly"), job(JobAction::Run));
         assert_eq!(typed("jobs reset redis://h nightly"), job(JobAction::Reset));
+        assert_eq!(typed("jobs reset redis://h nightly --yes"), of(JobAction::Reset, true));
         for wrong in
             ["jobs", "jobs list redis://h nightly", "jobs get redis://h", "jobs run --yes redis://h nightly"]
         {
@@ -317,8 +325,9 @@ mod tests {
         assert_eq!(typed("idem resolve redis://h charge:7 --done -5"), done("-5"));
         assert_eq!(typed("idem resolve --done {} redis://h charge:7"), done("{}"));
         assert_eq!(typed("idem resolve redis://h charge:7 --replace --done 1"), done_with("1", true));
-        let forget = Ok(Task::IdemForget { url: url(), key: key() });
-        assert_eq!(typed("idem resolve redis://h charge:7 --forget"), forget);
+        let forget = |yes| Ok(Task::IdemForget { url: url(), key: key(), yes });
+        assert_eq!(typed("idem resolve redis://h charge:7 --forget"), forget(false));
+        assert_eq!(typed("idem resolve redis://h charge:7 --yes --forget"), forget(true));
     }
 
     #[test]

@@ -24,14 +24,15 @@ pub(crate) async fn get(url: &str, key: &str) -> Result<ExitCode> {
 /// Stores the result of a call whose outcome is unknown. `replace`: also instead of a result that
 /// an operator has stored.
 pub(crate) async fn done(url: &str, key: &str, json: &str, replace: bool) -> Result<ExitCode> {
-    let result: serde_json::Value = match serde_json::from_str(json) {
+    // A parsed value would round numbers above 64 bits, so the text is stored as typed.
+    let result: &serde_json::value::RawValue = match serde_json::from_str(json) {
         Ok(result) => result,
         Err(problem) => return Ok(failed(&format!("`--done` is not JSON: {problem}"))),
     };
     let key = LockKey::from_shown(key)?;
     let manager = LockManager::connect(url).await?;
     let call = manager.idempotent(&key);
-    let stored = if replace { call.resolve_or_replace(&result).await } else { call.resolve(&result).await };
+    let stored = if replace { call.resolve_or_replace(result).await } else { call.resolve(result).await };
     let is_stored = match stored {
         Err(Error::InProgress { .. }) => return still_running(&manager, &key).await,
         stored => stored?,
@@ -45,11 +46,19 @@ pub(crate) async fn done(url: &str, key: &str, json: &str, replace: bool) -> Res
     Ok(if is_stored { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Deletes a record.
-pub(crate) async fn forget(url: &str, key: &str) -> Result<ExitCode> {
+/// Deletes a record; with `yes`, also one of a call that has completed.
+pub(crate) async fn forget(url: &str, key: &str, yes: bool) -> Result<ExitCode> {
     let key = LockKey::from_shown(key)?;
     let manager = LockManager::connect(url).await?;
-    let was_there = match manager.idempotent(&key).forget().await {
+    let call = manager.idempotent(&key);
+    let is_completed =
+        |state| matches!(state, IdempotencyState::Completed | IdempotencyState::ResultNotStored);
+    if !yes && call.status().await?.is_some_and(|status| is_completed(status.state())) {
+        return Ok(failed(&format!(
+            "`{key}` has completed, and without its record the next call runs again: confirm with `--yes`"
+        )));
+    }
+    let was_there = match call.forget().await {
         Err(Error::InProgress { .. }) => return still_running(&manager, &key).await,
         forgotten => forgotten?,
     };
@@ -81,8 +90,12 @@ fn seconds(time: Duration) -> String {
 /// Returns why no result was stored, and what the operator can do.
 fn unresolved(key: &LockKey, status: Option<&IdempotencyStatus>) -> String {
     let Some(status) = status else { return format!("`{key}` has no record; {TYPED_SO}") };
-    if status.state() == IdempotencyState::Forgotten {
-        return format!("`{key}` has no unknown outcome: it returned an error, and the next call runs");
+    match status.state() {
+        IdempotencyState::Completed | IdempotencyState::ResultNotStored => {}
+        IdempotencyState::Forgotten => {
+            return format!("`{key}` has no unknown outcome: it returned an error, and the next call runs");
+        }
+        _ => return format!("`{key}` has no unknown outcome: it has started again, so no result was stored"),
     }
     let (by, replace) = if status.is_resolved() {
         ("an operator stored", "`--replace` replaces it, and ")
@@ -90,7 +103,7 @@ fn unresolved(key: &LockKey, status: Option<&IdempotencyStatus>) -> String {
         ("its body stored", "and ")
     };
     format!(
-        "`{key}` has a result already, which {by}: `dlock idem get` shows it, {replace}`--forget` deletes it, and then the body runs again"
+        "`{key}` has a result already, which {by}: `dlock idem get` shows it, {replace}`--forget --yes` deletes it, and then the body runs again"
     )
 }
 

@@ -7,10 +7,10 @@ use dlock_runtime::scheduled::{Job, JobRun, JobStatus, RunOutcome};
 use dlock_runtime::{LockManager, Result};
 
 use crate::args::JobAction;
-use crate::{TYPED_SO, say};
+use crate::{TYPED_SO, failed, say};
 
-/// Shows or changes a job.
-pub(crate) async fn run(url: &str, name: &str, action: JobAction) -> Result<ExitCode> {
+/// Shows or changes a job; with `yes`, also if that ends the active run.
+pub(crate) async fn run(url: &str, name: &str, action: JobAction, yes: bool) -> Result<ExitCode> {
     let manager = LockManager::connect(url).await?;
     let job = manager.job(name);
     let shown = name.escape_debug();
@@ -20,6 +20,12 @@ pub(crate) async fn run(url: &str, name: &str, action: JobAction) -> Result<Exit
         ));
         return Ok(ExitCode::FAILURE);
     };
+    if let (JobAction::Reset, Some((node, _)), false) = (action, &status.running, yes) {
+        return Ok(failed(&format!(
+            "`{shown}` runs on {}: its reset ends that run, and another one can start beside it: confirm with `--yes`",
+            node.escape_debug()
+        )));
+    }
     match action {
         JobAction::Get => return get(&job, name, &status).await,
         JobAction::Pause => job.pause().await?,
@@ -30,7 +36,10 @@ pub(crate) async fn run(url: &str, name: &str, action: JobAction) -> Result<Exit
     let done = match action {
         JobAction::Get | JobAction::Pause => "is paused: its ticks are skipped",
         JobAction::Resume => "runs at its ticks",
-        JobAction::Run => "is requested: a runner starts it within one lease",
+        JobAction::Run => {
+            "is requested: a runner starts it within one lease, or when the active run has ended; `reset` withdraws it"
+        }
+        JobAction::Reset if status.is_paused => "is reset, and is still paused: its ticks are skipped",
         JobAction::Reset => "is reset: its next tick runs",
     };
     say(&format!("`{shown}` {done}\n"));
@@ -55,6 +64,7 @@ fn state(name: &str, status: &JobStatus) -> String {
         None if status.is_paused => "is paused".to_owned(),
         None => "is idle".to_owned(),
     };
+    let paused = if status.running.is_some() && status.is_paused { ", and is paused" } else { "" };
     let requested = if status.is_requested { ", and a run is requested" } else { "" };
     let JobStatus { runs, failures, skips, missed, .. } = status;
     let schedule = match &*status.schedule {
@@ -62,7 +72,7 @@ fn state(name: &str, status: &JobStatus) -> String {
         schedule => schedule.escape_debug().to_string(),
     };
     format!(
-        "`{}` {state}{requested}\n  schedule: {schedule}\n  runs: {runs}, failures: {failures}, skips: {skips}, missed: {missed}\n  last tick: {}\n  last success: {}\n",
+        "`{}` {state}{paused}{requested}\n  schedule: {schedule}\n  runs: {runs}, failures: {failures}, skips: {skips}, missed: {missed}\n  last tick: {}\n  last success: {}\n",
         name.escape_debug(),
         status.slot.map_or_else(|| "none".to_owned(), ago),
         status.succeeded.map_or_else(|| "none".to_owned(), ago),

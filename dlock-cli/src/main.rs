@@ -50,8 +50,8 @@ async fn run(task: Task) -> Result<ExitCode> {
         Task::Release { url, key } => release(&url, &key).await,
         Task::IdemGet { url, key } => idem::get(&url, &key).await,
         Task::IdemDone { url, key, json, replace } => idem::done(&url, &key, &json, replace).await,
-        Task::IdemForget { url, key } => idem::forget(&url, &key).await,
-        Task::Job { url, name, action } => jobs::run(&url, &name, action).await,
+        Task::IdemForget { url, key, yes } => idem::forget(&url, &key, yes).await,
+        Task::Job { url, name, action, yes } => jobs::run(&url, &name, action, yes).await,
     }
 }
 
@@ -120,13 +120,14 @@ fn say(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
+/// Prints a problem. The exit code is correct even if the reader has closed the pipe.
 fn failed(problem: &str) -> ExitCode {
-    eprintln!("dlock: {problem}");
+    let _ = writeln!(std::io::stderr(), "dlock: {problem}");
     ExitCode::from(NOT_DONE)
 }
 
 /// A reminder for users who copy a full name from Redis, for which no lock exists.
 const TYPED_SO: &str = "write keys without their namespace, which is in the URL";
 
-/// The exit code if the arguments are invalid, or no server was reachable.
+/// The exit code if it could not be done: the message on stderr says why.
 const NOT_DONE: u8 = 2;

@@ -106,6 +106,11 @@ fn a_closed_output_keeps_the_exit_code() {
         let status = dlock.args(words).stdout(writer).status().expect("the program starts");
         assert_eq!(status.code(), Some(0), "{words:?}");
     }
+    let (reader, writer) = std::io::pipe().expect("there are pipes");
+    drop(reader);
+    let mut dlock = Command::new(env!("CARGO_BIN_EXE_dlock"));
+    let status = dlock.arg("unknown").stderr(writer).status().expect("the program starts");
+    assert_eq!(status.code(), Some(2), "stderr is closed");
 }
 
 #[test]
@@ -217,8 +222,13 @@ async fn a_crashed_call_is_shown_resolved_and_forgotten() {
     let replayed = call.run(async |_| Ok::<_, dlock_runtime::Error>(1)).await.expect("it is replayed");
     assert_eq!(replayed.into_value(), 41);
     assert_eq!(of_key(&["idem", "resolve", "--done", "42"]).0, 1, "there is a result");
-    assert_eq!(of_key(&["idem", "resolve", "--forget"]).0, 0);
+    let (code, text) = of_key(&["idem", "resolve", "--forget"]);
+    assert!(code == 2 && text.contains("has completed") && text.contains("`--yes`"), "{code}: {text}");
+    assert_eq!(of_key(&["idem", "get"]).0, 0, "the record is still there");
+    assert_eq!(of_key(&["idem", "resolve", "--forget", "--yes"]).0, 0);
     assert_eq!(of_key(&["idem", "get"]).0, 1);
+    crash(&manager, "charge:7").await;
+    assert_eq!(of_key(&["idem", "resolve", "--forget"]).0, 0, "a crash needs no `--yes`");
 }
 
 /// Runs the call until its body is pending, and drops it. Its lease is 100 ms.
@@ -251,10 +261,11 @@ async fn a_wrong_result_of_an_operator_can_be_replaced() {
 
     assert_eq!(of_key(&["idem", "resolve", "--done", "{\"paid\": \"x\"}"]).0, 0);
     let (code, text) = of_key(&["idem", "get"]);
-    let stored = "  result: {\"paid\":\"x\"}\n";
+    let stored = "  result: {\"paid\": \"x\"}\n";
     assert!(code == 0 && text.contains(stored) && text.contains("an operator"), "{code}: {text}");
     let (code, text) = of_key(&["idem", "resolve", "--done", "41"]);
-    for part in ["has a result already", "`dlock idem get`", "`--replace`", "`--forget`", "runs again"] {
+    for part in ["has a result already", "`dlock idem get`", "`--replace`", "`--forget --yes`", "runs again"]
+    {
         assert!(code == 1 && text.contains(part), "{part}: {code}: {text}");
     }
     let (code, text) = of_key(&["idem", "resolve", "--done", "41", "--replace"]);
@@ -262,6 +273,51 @@ async fn a_wrong_result_of_an_operator_can_be_replaced() {
     let body = async |_| Ok::<_, dlock_runtime::Error>(1);
     let replayed = manager.idempotent("charge:7").run(body).await.expect("it is replayed");
     assert_eq!(replayed.into_value(), 41);
+}
+
+#[tokio::test]
+async fn a_result_is_stored_as_typed() {
+    let server = RedisServer::start();
+    let url = patient(&server);
+    let manager = LockManager::connect(&url).await.expect("the server takes managers");
+    crash(&manager, "charge:7").await;
+
+    let wei = u128::MAX;
+    assert_eq!(dlock(&["idem", "resolve", &url, "charge:7", "--done", &wei.to_string()]).0, 0);
+
+    let body = async |_| Ok::<_, dlock_runtime::Error>(1_u128);
+    let replayed = manager.idempotent("charge:7").run(body).await.expect("it is replayed");
+    assert_eq!(replayed.into_value(), wei);
+}
+
+#[tokio::test]
+async fn a_job_that_runs_is_reset_only_with_yes() {
+    let server = RedisServer::start();
+    server.allow(dlock_tests::acl::documented_besides(dlock_tests::acl::WITH_JOBS));
+    let url = patient(&server);
+    let of_job = |words: &[&str]| dlock(&[&["jobs", words[0], &url, "nightly"][..], &words[1..]].concat());
+    let manager = LockManager::connect(&url).await.expect("the server takes managers");
+    let daily = dlock_runtime::scheduled::Schedule::cron("0 2 * * *").expect("valid");
+    let job = manager.job("nightly");
+    let started = tokio::sync::Notify::new();
+    let mut run = Box::pin(job.run(&daily, async |_| {
+        started.notify_one();
+        std::future::pending::<Result<(), dlock_runtime::Error>>().await
+    }));
+    tokio::select! {
+        _ = &mut run => unreachable!("its body is pending"),
+        () = started.notified() => {}
+    }
+    assert_eq!(of_job(&["pause"]).0, 0);
+
+    let (code, text) = of_job(&["get"]);
+    assert!(code == 0 && text.contains("unless it is renewed, and is paused\n"), "{code}: {text}");
+    let (code, text) = of_job(&["reset"]);
+    assert!(code == 2 && text.contains("`nightly` runs on ") && text.contains("`--yes`"), "{code}: {text}");
+    assert!(of_job(&["get"]).1.contains("`nightly` runs on "), "the run goes on");
+    let (code, text) = of_job(&["reset", "--yes"]);
+    assert!(code == 0 && text.contains("is still paused: its ticks are skipped"), "{code}: {text}");
+    assert!(of_job(&["get"]).1.contains("`nightly` is paused\n"));
 }
 
 #[tokio::test]
@@ -275,7 +331,10 @@ async fn a_result_of_a_body_is_not_replaced() {
     let replace = ["idem", "resolve", &url, "charge:7", "--done", "2", "--replace"];
     let (code, text) = dlock(&replace);
 
-    assert!(code == 1 && text.contains("its body stored") && text.contains("`--forget`"), "{code}: {text}");
+    assert!(
+        code == 1 && text.contains("its body stored") && text.contains("`--forget --yes`"),
+        "{code}: {text}"
+    );
     assert!(!text.contains("--replace"), "{text}");
     let again = call.run(async |_| Ok::<_, dlock_runtime::Error>(3)).await.expect("it is replayed");
     assert_eq!(again.into_value(), 1);
