@@ -109,6 +109,19 @@ where
     Ok(names)
 }
 
+/// Functions borrow nothing, whatever their parameters are.
+#[idempotent(key = "order:<id>", scope = everyone, fingerprint = none)]
+pub async fn functions(
+    id: u64,
+    check: impl Fn(&Request) -> bool + Send + 'static,
+    plain: fn(&u64) -> u64,
+    boxed: Box<dyn Fn(&u8) + Send>,
+) -> Result<bool, Error> {
+    boxed(&7);
+    plain(&id);
+    Ok(check(&Request { key: String::new(), amount: 1, currency: String::new() }))
+}
+
 fn main() {
     fn is_send(_: impl Send) {}
     let request = || Request { key: String::new(), amount: 1, currency: String::new() };

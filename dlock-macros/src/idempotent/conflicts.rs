@@ -98,27 +98,38 @@ fn is_borrowed(receiver: &Receiver) -> bool {
 }
 
 /// Returns the span of a reference or of a lifetime other than `'static` in a type.
+///
+/// A reference among the parameters of a function, as in `Fn(&Order)`, is one of its calls: the
+/// function borrows nothing. A named lifetime there is that of a borrow.
 fn borrow(ty: &Type) -> Option<Span> {
-    fn within(tokens: proc_macro2::TokenStream) -> Option<Span> {
+    fn is_function(before: &TokenTree) -> bool {
+        let names = ["fn", "Fn", "FnMut", "FnOnce", "AsyncFn", "AsyncFnMut", "AsyncFnOnce"];
+        matches!(before, TokenTree::Ident(name) if names.iter().any(|function| name == function))
+    }
+    fn within(tokens: proc_macro2::TokenStream, in_parameters: bool) -> Option<Span> {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         tokens.iter().enumerate().find_map(|(at, token)| {
             let next = tokens.get(at + 1);
             match token {
                 TokenTree::Punct(mark) if mark.as_char() == '\'' => {
                     let lifetime = next.map(ToString::to_string).unwrap_or_default();
-                    (lifetime != "static").then(|| next.map_or_else(|| mark.span(), TokenTree::span))
+                    let is_owned = lifetime == "static" || (in_parameters && lifetime == "_");
+                    (!is_owned).then(|| next.map_or_else(|| mark.span(), TokenTree::span))
                 }
                 TokenTree::Punct(mark) if mark.as_char() == '&' => {
                     let owner = tokens.get(at + 2).map(ToString::to_string).unwrap_or_default();
                     let is_static = next.is_some_and(|next| next.to_string() == "'") && owner == "static";
-                    (!is_static).then(|| mark.span())
+                    (!is_static && !in_parameters).then(|| mark.span())
                 }
-                TokenTree::Group(group) => within(group.stream()),
+                TokenTree::Group(group) => {
+                    let of_function = at.checked_sub(1).is_some_and(|before| is_function(&tokens[before]));
+                    within(group.stream(), in_parameters || of_function)
+                }
                 _ => None,
             }
         })
     }
-    within(ty.to_token_stream())
+    within(ty.to_token_stream(), false)
 }
 
 /// Returns the arguments that are in neither the key nor the fingerprint, if the attribute does not

@@ -137,6 +137,12 @@ fn a_key_of_one_value_needs_a_scope() {
 
 #[test]
 fn a_detached_body_owns_its_arguments() {
+    for owned in ["a: impl Fn(&u8) + Send + 'static", "a: fn(&u8)", "a: Box<dyn FnMut(&'_ u8) + Send>"] {
+        assert!(!is_refused(r#"key = "k", fingerprint = none"#, owned), "{owned}");
+    }
+    for borrowed in ["a: &dyn Fn(u8)", "a: impl Fn(&u8) + 'a", "a: fn(&'a u8)", "a: (&u8,)"] {
+        assert!(is_refused(r#"key = "k", fingerprint = none"#, borrowed), "{borrowed}");
+    }
     for borrowed in ["a: &str", "a: Cow<'_, str>", "a: Vec<&'a u8>", "&self", "&mut self", "self: &Arc<Self>"]
     {
         assert!(is_refused(r#"key = "k""#, borrowed), "{borrowed}");
