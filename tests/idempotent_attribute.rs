@@ -431,3 +431,29 @@ async fn methods_have_their_own_manager_and_namespace() {
         ledger.locks.idempotent(dlock_runtime::KeyBuilder::new("ledger").text("post:7")).status().await;
     assert!(status.expect("the store is reachable").is_some(), "the namespace is the attribute's");
 }
+
+struct Cart;
+struct Order;
+
+impl Cart {
+    #[idempotent(key = "pay:<id>", scope = everyone, name = "Cart::pay")]
+    async fn pay(self: Arc<Self>, id: u64) -> Result<u64, ShopError> {
+        Ok(id)
+    }
+}
+
+impl Order {
+    #[idempotent(key = "pay:<id>", scope = everyone, name = "Order::pay")]
+    async fn pay(self: Arc<Self>, id: u64) -> Result<u64, ShopError> {
+        Ok(id + 1)
+    }
+}
+
+/// Without names, they would be one function: the attribute does not know the type of an `impl`.
+#[tokio::test]
+async fn methods_of_one_name_are_told_apart_by_names() {
+    let manager = in_memory().await;
+
+    assert_eq!(with_manager(manager.clone(), Arc::new(Cart).pay(7)).await, Ok(7));
+    assert_eq!(with_manager(manager, Arc::new(Order).pay(7)).await, Err(dlock("KeyReused")));
+}
