@@ -451,7 +451,7 @@ impl Order {
 
 /// Without names, they would be one function: the attribute does not know the type of an `impl`.
 #[tokio::test]
-async fn methods_of_one_name_are_told_apart_by_names() {
+async fn methods_with_names_are_two_functions() {
     let manager = in_memory().await;
 
     assert_eq!(with_manager(manager.clone(), Arc::new(Cart).pay(7)).await, Ok(7));

@@ -371,9 +371,10 @@ fn report_unstored(key: &LockKey, event: &IdempotencyEvent, reply: Result<&Idemp
         _ => None,
     };
     let reason = match (event, reply) {
-        // An attempt that the store does not have is forgotten already.
-        (_, Ok(IdempotencyReply::Done)) | (IdempotencyEvent::Forget { .. }, Ok(_)) => return,
-        (IdempotencyEvent::EndLease { .. }, _) => return, // a crash has no result
+        // An attempt that the store does not have is forgotten already, and a crash has no result.
+        (_, Ok(IdempotencyReply::Done))
+        | (IdempotencyEvent::Forget { .. }, Ok(_))
+        | (IdempotencyEvent::EndLease { .. }, _) => return,
         (_, Ok(IdempotencyReply::NotOwner)) => "another attempt or an operator owns the record",
         (_, Ok(_)) => "the record has expired",
         (_, Err(reason)) => &format!("not confirmed: {reason}"),
