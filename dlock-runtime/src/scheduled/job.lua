@@ -249,6 +249,8 @@ local function start(what, attempt)
   set('a', attempt)
   set('t', 'R')
   if attempt == 1 then set('b', kind ~= 'missed' and now or nil) end
+  -- A slot that is passed is skipped, unless it is counted as missed.
+  if r.w and int('w') < what and int('w') <= from_missed then skip(int('w')) end
   if r.w and int('w') <= what then wait_for(nil) end
   return activate(what, false) or answer('run', what, attempt, from_missed, int('fe'))
 end
@@ -294,9 +296,10 @@ if previous ~= '' and since < tonumber(previous) and not waits then return answe
 
 local left = r.o and lease_left() or 0
 if r.b and now >= int('b') and kind ~= 'missed' then left = math.max(left, min_hold - (now - int('b'))) end
+local is_live = r.w and now >= int('wt') and now - int('wt') < LONGEST_SILENCE
+if left <= 0 and overlap == 'queue_one' and is_live and int('w') < slot then return answer('wait', 0) end
 if left <= 0 then return start(slot, 1) end
 if kind == 'missed' then return answer('skip', 'running', left) end
-local is_live = r.w and now >= int('wt') and now - int('wt') < LONGEST_SILENCE
 local is_next = waits or not is_live
 if overlap == 'cancel_previous' and r.o then set('x', '1') end
 if overlap == 'cancel_previous' or (overlap == 'queue_one' and is_next) then

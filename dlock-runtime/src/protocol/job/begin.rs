@@ -74,7 +74,8 @@ pub(crate) enum BeginReply {
     /// The process that asks runs it.
     Run(RunGrant),
     /// The process asks again: the previous run must end first, and its `min_hold`. Its lease, or
-    /// its `min_hold` if that is longer, ends in so many milliseconds.
+    /// its `min_hold` if that is longer, ends in so many milliseconds; if both are over, an older
+    /// tick that waits must start first.
     Wait { lease_left: u64 },
     /// It does not run here.
     Skip(SkipReason),
@@ -159,17 +160,23 @@ impl JobRecord {
         {
             return BeginReply::Missed { since: self.decided().max(known) };
         }
+        let is_missed = matches!(request.kind, BeginKind::Missed { .. });
+        let min_hold = if is_missed { 0 } else { request.min_hold };
         let lease_left = self.run.as_ref().map_or(0, |run| run.lease_end - now);
-        if matches!(request.kind, BeginKind::Missed { .. }) {
-            return match lease_left {
-                0 => BeginReply::Run(self.start(now, slot, 1, request)),
-                lease_left => BeginReply::Skip(SkipReason::Running { lease_left }),
-            };
-        }
-        match lease_left.max(self.hold_left(now, request.min_hold)) {
+        match lease_left.max(self.hold_left(now, min_hold)) {
+            // The older slot is asked for soon, and starts then.
+            0 if request.overlap == Overlap::QueueOne && self.is_older_waiting(now, slot) => {
+                BeginReply::Wait { lease_left: 0 }
+            }
             0 => BeginReply::Run(self.start(now, slot, 1, request)),
+            lease_left if is_missed => BeginReply::Skip(SkipReason::Running { lease_left }),
             lease_left => self.overlap(now, slot, lease_left, request.overlap),
         }
+    }
+
+    /// Returns `true` if a slot before `slot` waits, and a process asks for it.
+    fn is_older_waiting(&self, now: u64, slot: u64) -> bool {
+        self.waiting.is_some_and(|waiting| waiting.slot < slot && waiting.is_live(now))
     }
 
     /// Returns how long a newer slot must not start, since the last one started less than
@@ -280,6 +287,9 @@ impl JobRecord {
             self.began = (!matches!(request.kind, BeginKind::Missed { .. })).then_some(now);
         }
         self.state = SlotState::Running;
+        if let Some(passed) = self.waiting.filter(|waiting| waiting.slot < slot && waiting.slot <= counted) {
+            self.skip(passed.slot); // it is not counted as missed
+        }
         self.waiting = self.waiting.filter(|waiting| waiting.slot > slot);
         self.activate(now, slot, false, request);
         RunGrant { slot, attempt, counted, fence: self.fence }

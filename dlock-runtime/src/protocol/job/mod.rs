@@ -16,7 +16,8 @@
 //!   request permits it.
 //! - A slot that was due when a pause ended does not start after it, except again if its run was
 //!   active then.
-//! - A slot is skipped for one that waits only while a process asks for the one that waits.
+//! - A slot is skipped for one that waits only while a process asks for the one that waits. With
+//!   [`Overlap::QueueOne`](begin::Overlap::QueueOne), no newer slot starts before that one.
 //! - At most one run has a valid lease. Each run has a higher fencing token than all runs before.
 //! - A newer slot starts at least `min_hold` after the last one, unless missed slots are in
 //!   between.

@@ -211,6 +211,39 @@ fn a_waiting_tick_that_is_not_asked_for_loses_its_place() {
     }
 }
 
+/// The run ends between two requests of the call that waits. A call that was dropped is waited for
+/// while it could still ask.
+#[test]
+fn a_newer_tick_starts_after_the_one_that_waits() {
+    let queued = |number, slot| BeginRequest { overlap: Overlap::QueueOne, ..late_tick(number, slot) };
+    let missed = |number, slot| BeginRequest { kind: BeginKind::Missed { slot }, ..queued(number, slot) };
+    for newer in [queued(4, 40_000), missed(4, 40_000)] {
+        for (asked, skips) in [(39_800, 1), (35_001, 1), (35_000, 2)] {
+            let mut record = JobRecord::default();
+            started(record.begin(10_000, &queued(1, 10_000)));
+            record.renew(12_000, owner(1), 100_000);
+            assert!(matches!(record.begin(29_000, &queued(2, 20_000)), BeginReply::Wait { .. }));
+            let skipped = record.begin(30_000, &queued(3, 30_000));
+            assert!(matches!(skipped, BeginReply::Skip(SkipReason::Overlap { .. })), "{skipped:?}");
+            assert!(matches!(record.begin(asked, &queued(2, 20_000)), BeginReply::Wait { .. }));
+            ended(&mut record, 39_950, 1, RunResult::Succeeded);
+            let before = record.clone();
+
+            let reply = record.begin(40_000, &newer);
+
+            if skips == 1 {
+                assert_eq!(reply, BeginReply::Wait { lease_left: 0 }, "asked for at {asked}");
+                assert_eq!(record, before, "it changes nothing");
+                assert_eq!(started(record.begin(40_001, &queued(2, 20_000))).slot, 20_000);
+            } else {
+                assert_eq!(started(reply).slot, 40_000, "no process asks for the one that waits");
+                assert_eq!(record.waiting, None);
+            }
+            assert_eq!(record.counters.skips, skips, "asked for at {asked}");
+        }
+    }
+}
+
 /// Its call was dropped. The newer tick counts it as missed.
 #[test]
 fn a_waiting_tick_that_a_newer_one_passes_is_not_skipped() {

@@ -304,10 +304,14 @@ impl Fleet {
                 self.starts.on_overlap(slot, server_time)?;
             }
         }
-        if let BeginReply::Wait { .. } = reply
+        if let BeginReply::Wait { lease_left } = reply
             && let BeginKind::Tick { slot, .. } = request.kind
         {
-            self.starts.on_wait(slot, server_time);
+            if lease_left > 0 {
+                self.starts.on_wait(slot, server_time);
+            } else {
+                self.coverage.waits_for_older += 1;
+            }
         }
         if let BeginReply::Run(grant) = reply {
             // A slot that waited when the server's clock stepped back was due before.
@@ -356,6 +360,9 @@ impl Fleet {
                 self.coverage.waits += 1;
                 known.request = Some((owner, now));
                 self.push(now + 200, replica, Event::TimedOut { request, sent: now });
+                if self.choices.happens(kind::FREEZE, replica, 20) {
+                    self.freeze_sometimes(replica); // so that the run ends between two requests
+                }
             }
             BeginReply::OtherTick => {
                 self.coverage.corrected_clocks += 1;

@@ -1,6 +1,6 @@
 //! [`Starts`], every start of a run, and the invariants that it must keep.
 
-use crate::protocol::job::begin::{BeginKind, BeginRequest, CrashedRun, RunGrant};
+use crate::protocol::job::begin::{BeginKind, BeginRequest, CrashedRun, Overlap, RunGrant};
 use crate::protocol::job::job_record::{LONGEST_SILENCE, RunResult};
 use crate::token::Token;
 
@@ -73,6 +73,14 @@ impl Starts {
             if let Some(last) = last.filter(|last| server_time - last.granted < request.min_hold) {
                 return Err(format!("{grant:?} starts within the `min_hold` of {last:?}"));
             }
+            let is_passed = |(waiting, asked): &&(u64, u64)| {
+                *waiting < grant.slot && *asked <= server_time && server_time - asked < LONGEST_SILENCE
+            };
+            if request.overlap == Overlap::QueueOne
+                && let Some((waiting, asked)) = self.waits.iter().find(is_passed)
+            {
+                return Err(format!("{grant:?} starts before {waiting}, which waits, asked for at {asked}"));
+            }
             let same: Vec<_> = earlier().filter(|run| run.slot == grant.slot).collect();
             if same.is_empty() && self.skipped.contains(&grant.slot) {
                 return Err(format!("{grant:?} starts, and was skipped before"));
@@ -98,6 +106,9 @@ impl Starts {
             }
         }
         let RunGrant { slot, attempt, fence, .. } = grant;
+        if !is_requested {
+            self.waits.retain(|(waiting, _)| *waiting > slot);
+        }
         self.runs.push(StartedRun {
             owner: request.owner,
             slot,
@@ -113,6 +124,7 @@ impl Starts {
 
     /// Records that the server skips a slot.
     pub(super) fn on_skip(&mut self, slot: u64) {
+        self.waits.retain(|(waiting, _)| *waiting != slot);
         if !self.runs.iter().any(|run| !run.is_requested && run.slot == slot) {
             self.skipped.push(slot);
         }
@@ -121,6 +133,7 @@ impl Starts {
     /// Records that a pause ends at `server_time`, while a run of the slot `active` is active.
     pub(super) fn on_resume(&mut self, server_time: u64, active: Option<u64>) {
         self.resumed.push((server_time, active));
+        self.waits.retain(|(waiting, _)| *waiting > server_time);
     }
 
     /// Records that a process asks for a slot at `server_time`, which waits.
