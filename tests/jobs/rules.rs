@@ -459,6 +459,40 @@ async fn a_waiting_slot_that_no_call_asks_for_is_replaced() {
     assert_eq!(ran.expect("a store"), Some(()));
 }
 
+/// The newest slot has another schedule, which does not wait.
+#[tokio::test]
+async fn a_waiting_slot_that_a_newer_one_passes_counts_once() {
+    on_each_store(async |a, b| {
+        let queued = rare().overlap(Overlap::QueueOne);
+        let (first, entered, end) = (SystemTime::now(), Notify::new(), Notify::new());
+        let run = async |manager: &LockManager, number: u32, schedule: &Schedule| {
+            let slot = first + number * SECOND;
+            let body = async |_| Ok::<_, Error>(());
+            manager.job("import").run_slot(slot, schedule, body).await.expect("a store")
+        };
+        let job = a.job("import");
+        let long = job.run_slot(first, &queued, async |_| {
+            entered.notify_one();
+            end.notified().await;
+            Ok::<_, Error>(())
+        });
+        let later = async {
+            entered.notified().await;
+            assert!(tokio::time::timeout(SECOND / 2, run(&b, 1, &queued)).await.is_err(), "it waits");
+            assert_eq!(run(&b, 2, &queued).await, None, "another one waits");
+            end.notify_one();
+        };
+        let (ran, ()) = tokio::join!(long, later);
+        assert_eq!(ran.expect("a store"), Some(()));
+
+        assert_eq!(run(&b, 3, &rare()).await, Some(()));
+
+        assert_eq!(run(&b, 1, &queued).await, None, "it has lost its place");
+        assert_eq!(job.status().await.expect("a store").expect("it is known").skips, 2);
+    })
+    .await;
+}
+
 /// The reply is missing, so the call does not know that the tick is its own.
 #[tokio::test]
 async fn a_call_that_is_dropped_before_its_body_gives_the_tick_back() {
