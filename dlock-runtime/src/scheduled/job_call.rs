@@ -145,25 +145,27 @@ impl JobCall {
         let mut undo = UndoRun { call: self, owner, ttl, is_armed: false };
         let request = JobRequest::Begin(self.request(kind, owner));
         let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl });
+        let mut may_start_late = false;
         loop {
             if engine.is_closed() {
                 return Err(Error::Shutdown { key: Some(self.key.clone()) });
             }
             let sent = engine.now();
             undo.is_armed = true;
-            let reply = match engine.call(&self.record, &operation).await {
-                Ok(reply) => {
-                    let reply = read_reply(&reply, &self.key);
-                    // Without a fencing token, nothing has begun.
-                    undo.is_armed = !matches!(reply, Err(Error::FencingCounter { .. }));
-                    reply?
-                }
+            let (reply, is_resent) = engine.call_noting_resend(&self.record, &operation).await;
+            // The first of two is written to a connection that is lost.
+            may_start_late |= is_resent;
+            let reply = match reply {
+                Ok(reply) => read_reply(&reply, &self.key),
                 Err(failure) => {
-                    undo.is_armed = matches!(failure, CallFailure::Unknown(_));
+                    undo.is_armed = may_start_late || matches!(failure, CallFailure::Unknown(_));
                     return Err(failure.into_failure().into_error(self.key.clone()));
                 }
             };
-            undo.is_armed = false;
+            // Without a fencing token, nothing has begun.
+            let has_begun = !matches!(reply, Ok(_) | Err(Error::FencingCounter { .. }));
+            undo.is_armed = may_start_late || has_begun;
+            let reply = reply?;
             self.store.manager.server_clock().learn(engine, reply.now);
             let JobAnswer::Begin { reply: begun, before } = reply.answer else {
                 return Err(unusable(&self.key));
@@ -185,7 +187,10 @@ impl JobCall {
                     telemetry::job_skipped(&self.key, reason_text(reason));
                     TickDecision::Skipped { slot: slot_of(kind), reason, is_requested: before.is_requested }
                 }
-                BeginReply::Run(grant) => TickDecision::Run(self.execution(kind, owner, grant, (sent, ttl))),
+                BeginReply::Run(grant) => {
+                    undo.is_armed = false;
+                    TickDecision::Run(self.execution(kind, owner, grant, (sent, ttl)))
+                }
             }));
         }
     }

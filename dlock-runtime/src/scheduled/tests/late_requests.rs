@@ -1,0 +1,179 @@
+//! Requests that are written to a connection which is lost before the reply, and take effect later
+//! or never.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use crate::backend::event_effects::EventEffects;
+use crate::backend::memory::{Memory, MemoryStore};
+use crate::backend::{Backend, BackendEvents, Capabilities, EventReceiver, Request};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::manager::LockManager;
+use crate::protocol::ProtocolConfig;
+use crate::protocol::command::{Failure, FailureKind, Reply};
+use crate::protocol::deadline::BootInstant;
+use crate::protocol::job::begin::{BeginKind, SkipReason};
+use crate::scheduled::job_call::{JobCall, TickDecision};
+use crate::scheduled::job_store::JobStore;
+use crate::scheduled::schedule::Schedule;
+use crate::scheduled::{JobRun, Jobs, RunOutcome};
+use crate::sync::lock;
+use crate::timer::Timer;
+use crate::token::TokenSource;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What happens to a request whose connection is lost before the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    /// It takes effect 500 ms later.
+    Late,
+    /// It takes no effect.
+    Never,
+}
+
+/// A connection to a store in memory that is lost on demand.
+#[derive(Debug)]
+struct LossyBackend {
+    memory: Arc<Memory>,
+    store: Arc<MemoryStore>,
+    events: EventReceiver,
+    /// What happens to the next requests; `None`: it gets a reply.
+    losses: Mutex<VecDeque<Option<Loss>>>,
+    lost: Mutex<Vec<Request>>,
+}
+
+impl LossyBackend {
+    fn lose(&self, losses: &[Option<Loss>]) {
+        lock(&self.losses).extend(losses);
+    }
+}
+
+impl Backend for LossyBackend {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn attach(&self, events: Weak<dyn BackendEvents>) {
+        self.events.attach(Weak::clone(&events));
+        self.memory.attach(events);
+    }
+
+    fn submit(&self, request: Request) {
+        let Some(loss) = lock(&self.losses).pop_front().flatten() else {
+            return self.memory.submit(request);
+        };
+        if loss == Loss::Late {
+            let late = request.for_one_of_many();
+            let (memory, store) = (Arc::clone(&self.memory), Arc::clone(&self.store));
+            tokio::spawn(async move {
+                Timer::new(SECOND / 2).await;
+                memory.submit(late);
+                memory.flush(store.clock().now(), &mut EventEffects::default());
+            });
+        }
+        lock(&self.lost).push(request);
+    }
+
+    fn flush(&self, now: BootInstant, effects: &mut EventEffects) {
+        let lost = std::mem::take(&mut *lock(&self.lost));
+        for request in lost {
+            let failure = Failure::new(FailureKind::Passing, "the test lost it").with_connection_lost();
+            let events = self.events.get().expect("it is attached");
+            let _ = events.on_reply(request, Reply::Unknown(failure), now, now, effects);
+        }
+        self.memory.flush(now, effects);
+    }
+
+    fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.memory.sleep(time)
+    }
+
+    fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.memory.settle()
+    }
+
+    fn close(&self) {
+        self.memory.close();
+    }
+}
+
+/// Two processes of one store. The connection of the first can be lost.
+struct Fixture {
+    manager: LockManager,
+    other: LockManager,
+    backend: Arc<LossyBackend>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let store = MemoryStore::of_name(None);
+        let manager = || {
+            let (tokens, rules) = (TokenSource::new(), ProtocolConfig::DEFAULT);
+            let memory = store.join(tokens.process(), rules.grant_lease, &"test".into());
+            let backend = Arc::new(LossyBackend {
+                memory,
+                store: Arc::clone(&store),
+                events: EventReceiver::default(),
+                losses: Mutex::default(),
+                lost: Mutex::default(),
+            });
+            let port: Arc<dyn Backend> = Arc::clone(&backend) as _;
+            (LockManager::over(Engine::over(port, store.clock(), tokens, rules, SECOND * 30)), backend)
+        };
+        let ((manager, backend), (other, _)) = (manager(), manager());
+        Self { manager, other, backend }
+    }
+
+    /// Returns the runs of the job, the first one first.
+    async fn runs(&self) -> Vec<JobRun> {
+        let mut runs = self.other.job("report").history(50).await.expect("memory is there");
+        runs.reverse();
+        runs
+    }
+
+    /// Sleeps until `before` ahead of one of the next multiples of `period`, by the clock of the
+    /// store. Returns that multiple, in milliseconds.
+    async fn until_before(&self, period: Duration, before: Duration) -> u64 {
+        self.runs().await; // the reply has the time
+        let now = self.other.server_clock().now(self.other.engine());
+        let period = crate::clock::millis(period);
+        let tick = (now / period + 2) * period;
+        tokio::time::sleep(Duration::from_millis(tick - now) - before).await;
+        tick
+    }
+}
+
+/// The active run ends between the two requests for the requested one.
+#[tokio::test(start_paused = true)]
+async fn a_begin_that_takes_effect_after_the_next_is_undone() {
+    let fixture = Fixture::new();
+    let (other, hourly) = (fixture.other.job("report"), every(60 * MINUTE));
+    let call = JobCall::new(&JobStore::new(&fixture.manager, "report"), &hourly).expect("it is valid");
+    let active = other.run(&hourly, async |_| {
+        other.run_now().await?;
+        fixture.backend.lose(&[Some(Loss::Late)]);
+        let begun = call.begin(BeginKind::Requested).await?;
+        assert!(matches!(begun, TickDecision::Skipped { reason: SkipReason::Running { .. }, .. }));
+        tokio::time::sleep(SECOND / 5).await;
+        Ok::<_, Error>(())
+    });
+    assert!(active.await.is_ok_and(|ran| ran.is_some()));
+    tokio::time::sleep(2 * SECOND).await;
+
+    let body = |_| async { Ok::<_, Error>(()) };
+    let runner = Jobs::new(fixture.manager.clone()).add("report", hourly, body);
+    runner.run_until(tokio::time::sleep(MINUTE)).await.expect("it ends");
+
+    let runs = fixture.runs().await;
+    let requested: Vec<_> = runs.iter().filter(|run| run.is_requested).map(|run| run.outcome).collect();
+    assert_eq!(requested, [RunOutcome::Succeeded], "{runs:?}");
+}
+
+fn every(period: Duration) -> Schedule {
+    Schedule::every(period).expect("a valid period")
+}
