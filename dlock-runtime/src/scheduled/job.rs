@@ -156,7 +156,7 @@ impl Job {
         slot: Option<SystemTime>,
     ) -> Result<Option<JobExecution>> {
         let begun = match slot {
-            None => JobCall::new(&self.store, schedule)?.begin_current(None).await?,
+            None => JobCall::new(&self.store, schedule)?.begin_current(None, &mut None).await?,
             Some(slot) => {
                 let call = JobCall::of_slots(&self.store, schedule)?;
                 let slot = tick::to_millis(slot).ok_or_else(|| {

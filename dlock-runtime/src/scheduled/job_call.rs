@@ -16,7 +16,7 @@ use crate::printable::prefix;
 use crate::protocol::command::{Failure, ScriptReply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::job::begin::{BeginKind, BeginReply, BeginRequest, RunGrant, SkipReason};
-use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
+use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult, WaitingSlot};
 use crate::protocol::owner_lease::OwnerTerms;
 use crate::scheduled::job_store::{JobStore, LONG_TTL, SHORTEST_TTL, read_reply, record_name, unusable};
 use crate::scheduled::operation::{
@@ -87,18 +87,27 @@ impl JobCall {
         })
     }
 
-    /// Begins the current tick. `caught_up`: missed slots from this one on must run first; if
-    /// `None`, none.
+    /// Begins the current tick, or the one that an earlier call with this `waiting` has waited for.
+    /// `caught_up`: missed slots from this one on must run first; if `None`, none.
     ///
     /// # Errors
     ///
     /// As [`Job::run`](crate::scheduled::Job::run).
-    pub(super) async fn begin_current(&self, caught_up: Option<u64>) -> Result<TickDecision> {
+    pub(super) async fn begin_current(
+        &self,
+        caught_up: Option<u64>,
+        waiting: &mut Option<WaitingSlot>,
+    ) -> Result<TickDecision> {
+        if let Some(WaitingSlot { slot, .. }) = *waiting {
+            // No other call asks for it, and newer ticks are skipped for it.
+            let begun = self.try_begin(BeginKind::Slot { slot }, waiting).await?;
+            return begun.ok_or_else(|| unusable(&self.key));
+        }
         let engine = self.store.manager.engine();
         for _ in 0..LONGEST_CORRECTION {
             let now = self.store.manager.server_clock().now(engine);
             let Some(kind) = self.tick_at(now, caught_up)? else { break };
-            if let Some(begun) = self.try_begin(kind).await? {
+            if let Some(begun) = self.try_begin(kind, waiting).await? {
                 return Ok(begun);
             }
             // The reply has corrected the clock.
@@ -120,7 +129,7 @@ impl JobCall {
 
     /// Begins a given slot.
     pub(super) async fn begin(&self, kind: BeginKind) -> Result<TickDecision> {
-        let begun = self.try_begin(kind).await?;
+        let begun = self.try_begin(kind, &mut None).await?;
         begun.ok_or_else(|| unusable(&self.key))
     }
 
@@ -136,15 +145,21 @@ impl JobCall {
         Ok(Some(BeginKind::Tick { slot, window: (from, until), previous }))
     }
 
-    /// Asks the store, again while an active run must end first. Returns `None` if, by the server's
-    /// clock, the call belongs to another tick.
-    async fn try_begin(&self, kind: BeginKind) -> Result<Option<TickDecision>> {
+    /// Asks the store, again while an active run must end first: then the slot is in `waiting`.
+    /// Returns `None` if, by the server's clock, the call belongs to another tick.
+    async fn try_begin(
+        &self,
+        mut kind: BeginKind,
+        waiting: &mut Option<WaitingSlot>,
+    ) -> Result<Option<TickDecision>> {
         let engine = self.store.manager.engine();
         let owner = engine.tokens.next();
         let ttl = self.ttl_of(kind);
         let mut undo = UndoRun { call: self, owner, ttl, is_armed: false };
-        let request = JobRequest::Begin(self.request(kind, owner));
-        let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl });
+        let operation_of = |kind| -> Arc<dyn StoreOperation> {
+            Arc::new(JobOperation { request: JobRequest::Begin(self.request(kind, owner)), ttl })
+        };
+        let mut operation = operation_of(kind);
         let mut may_start_late = false;
         loop {
             if engine.is_closed() {
@@ -174,6 +189,12 @@ impl JobCall {
             return Ok(Some(match begun {
                 BeginReply::OtherTick => return Ok(None),
                 BeginReply::Wait { .. } => {
+                    *waiting = Some(WaitingSlot { slot: slot_of(kind), asked: reply.now });
+                    if let BeginKind::Tick { slot, .. } = kind {
+                        // The call keeps its tick, even if it waits until the next one is due.
+                        kind = BeginKind::Slot { slot };
+                        operation = operation_of(kind);
+                    }
                     engine.backend.sleep(WAIT_INTERVAL).await;
                     continue;
                 }

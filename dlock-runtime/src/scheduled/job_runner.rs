@@ -18,7 +18,7 @@ use crate::clock::millis;
 use crate::error::{Error, Result};
 use crate::global::in_current_manager;
 use crate::protocol::job::begin::{BeginKind, CrashedRun, SkipReason};
-use crate::protocol::job::job_record::JobRecord;
+use crate::protocol::job::job_record::{JobRecord, WaitingSlot};
 use crate::scheduled::catch_up::CatchUp;
 use crate::scheduled::job_call::{JobCall, JobExecution, TickDecision};
 use crate::scheduled::run_lease::RunLease;
@@ -204,8 +204,10 @@ impl JobRunner {
         let last = self.next_tick(self.now()).map_or(u64::MAX, |(_, at)| at);
         // Missed ticks up to here have run, or do not run.
         let mut caught_up = (self.call.schedule.catch_up != CatchUp::None).then_some(0);
+        let mut waiting = None;
         loop {
-            let Some(begun) = unless_stopped(&stop, self.call.begin_current(caught_up)).await else { break };
+            let begun = self.call.begin_current(caught_up, &mut waiting);
+            let Some(begun) = unless_stopped(&stop, begun).await else { break };
             match self.passing(begun)? {
                 Some(TickDecision::Missed { since, slot }) => {
                     let has_caught_up = self.run_missed(since, slot, &stop).await?;
@@ -218,7 +220,10 @@ impl JobRunner {
                 None => {}
             }
             // The server is unavailable, or another replica runs missed ticks.
-            if self.now() + RETRY_MILLIS >= last {
+            let retry = self.now() + RETRY_MILLIS;
+            // Until then, a tick that waits keeps its place, and newer ones are skipped for it.
+            let is_waiting = waiting.is_some_and(|waiting: WaitingSlot| waiting.is_live(retry));
+            if retry >= last && !is_waiting {
                 break;
             }
             self.pause(Duration::from_millis(RETRY_MILLIS), &stop).await;

@@ -29,7 +29,8 @@ pub(super) const JOBS_OFF: &str = "DLOCK_JOBS_OFF";
 ///
 /// Each tick runs once in the fleet. The runner also repeats ticks that failed or crashed, runs
 /// missed ticks, and carries out [`Job::run_now`](super::Job::run_now), all as the
-/// [`Schedule`] says. It costs one round trip per tick, and one check per lease.
+/// [`Schedule`] says. It costs one round trip per tick, and one check per lease,
+/// or two while a run is active.
 ///
 /// # Examples
 ///

@@ -13,7 +13,7 @@ pub(super) fn attempts_after_crashes(retries: u32) -> u32 {
 pub(crate) const HISTORY: usize = 50;
 
 /// The longest time for which a slot waits while no process asks for it, in milliseconds. A process
-/// that waits asks every 200 ms, and a runner again 1 s after a request without a reply.
+/// that waits asks every 200 ms. If a request fails, a runner asks for the same slot 1 s later.
 pub(super) const LONGEST_SILENCE: u64 = 5_000;
 
 /// How long before its time a slot may start, in milliseconds.
@@ -93,7 +93,7 @@ pub(crate) struct WaitingSlot {
 impl WaitingSlot {
     /// Returns `true` if a process still asks for it. If the server's clock is behind the last
     /// request, it has stepped back.
-    pub(super) fn is_live(self, now: u64) -> bool {
+    pub(crate) fn is_live(self, now: u64) -> bool {
         now.checked_sub(self.asked).is_some_and(|silence| silence < LONGEST_SILENCE)
     }
 }

@@ -19,7 +19,8 @@ use crate::protocol::job::begin::{BeginKind, SkipReason};
 use crate::scheduled::job_call::{JobCall, TickDecision};
 use crate::scheduled::job_store::JobStore;
 use crate::scheduled::schedule::Schedule;
-use crate::scheduled::{JobRun, Jobs, RunOutcome};
+use crate::scheduled::tick::to_millis;
+use crate::scheduled::{JobRun, Jobs, Overlap, RunOutcome};
 use crate::sync::lock;
 use crate::timer::Timer;
 use crate::token::TokenSource;
@@ -172,6 +173,33 @@ async fn a_begin_that_takes_effect_after_the_next_is_undone() {
     let runs = fixture.runs().await;
     let requested: Vec<_> = runs.iter().filter(|run| run.is_requested).map(|run| run.outcome).collect();
     assert_eq!(requested, [RunOutcome::Succeeded], "{runs:?}");
+}
+
+/// The connection is lost while tick 1 waits for the end of tick 0: before tick 2 is due, and so
+/// shortly before that the runner asks for tick 1 again after it.
+#[tokio::test(start_paused = true)]
+async fn a_runner_asks_again_for_the_tick_that_waits() {
+    for lost_after in [15_500, 19_500].map(Duration::from_millis) {
+        let fixture = Fixture::new();
+        let schedule = every(10 * SECOND).overlap(Overlap::QueueOne).lease(10 * MINUTE);
+        let first = fixture.until_before(10 * SECOND, SECOND).await;
+        let body = |_| async {
+            tokio::time::sleep(27 * SECOND).await;
+            Ok::<_, Error>(())
+        };
+        let runner = Jobs::new(fixture.manager.clone()).add("report", schedule, body);
+        let loses = async {
+            tokio::time::sleep(SECOND + lost_after).await;
+            fixture.backend.lose(&[Some(Loss::Never); 2]);
+            tokio::time::sleep(45 * SECOND).await;
+        };
+
+        runner.run_until(loses).await.expect("it ends");
+
+        let slots = fixture.runs().await.into_iter().take(2);
+        let slots: Vec<_> = slots.map(|run| to_millis(run.slot).expect("after 1970") - first).collect();
+        assert_eq!(slots, [0, 10_000], "lost after {lost_after:?}");
+    }
 }
 
 fn every(period: Duration) -> Schedule {
