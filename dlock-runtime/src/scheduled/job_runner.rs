@@ -204,7 +204,7 @@ impl JobRunner {
         let last = self.next_tick(self.now()).map_or(u64::MAX, |(_, at)| at);
         // Missed ticks up to here have run, or do not run.
         let mut caught_up = (self.call.schedule.catch_up != CatchUp::None).then_some(0);
-        let mut waiting = None;
+        let (mut waiting, mut is_unanswered) = (None, false);
         loop {
             let begun = self.call.begin_current(caught_up, &mut waiting);
             let Some(begun) = unless_stopped(&stop, begun).await else { break };
@@ -216,8 +216,8 @@ impl JobRunner {
                         continue;
                     }
                 }
-                Some(begun) => return self.follow(begun, &stop).await,
-                None => {}
+                Some(begun) => return self.follow(begun, is_unanswered, &stop).await,
+                None => is_unanswered = true,
             }
             // The server is unavailable, or another replica runs missed ticks.
             let retry = self.now() + RETRY_MILLIS;
@@ -257,7 +257,7 @@ impl JobRunner {
         }
         let begun = unless_stopped(stop, self.call.begin(again(record.slot))).await;
         match begun.map(|begun| self.passing(begun)).transpose()?.flatten() {
-            Some(begun) => self.follow(begun, stop).await,
+            Some(begun) => self.follow(begun, false, stop).await,
             None => Ok(()),
         }
     }
@@ -275,12 +275,18 @@ impl JobRunner {
     }
 
     /// Runs a tick, and again while it may be repeated. If another replica runs it, checks that
-    /// replica once per lease.
-    async fn follow(&self, mut begun: TickDecision, stop: &watch::Receiver<bool>) -> Result<()> {
+    /// replica once per lease. `is_unanswered`: the request before `begun` had no reply, so the
+    /// active run may be its own, which is given back.
+    async fn follow(
+        &self,
+        mut begun: TickDecision,
+        mut is_unanswered: bool,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<()> {
         let retries = self.call.schedule.retries();
         let reruns = self.call.schedule.on_crash == CrashedRun::Rerun;
         loop {
-            let (slot, pause) = match begun {
+            let (slot, mut pause) = match begun {
                 TickDecision::Run(execution) => {
                     let tick = execution.tick;
                     match self.run_body(execution).await {
@@ -289,25 +295,24 @@ impl JobRunner {
                     }
                 }
                 TickDecision::Skipped { slot, reason: SkipReason::Running { lease_left }, .. }
-                    if slot > 0 && (reruns || retries > 0) =>
+                    if slot > 0 && (reruns || retries > 0 || is_unanswered) =>
                 {
-                    (slot, lease_left + 1)
+                    (slot, if is_unanswered { UNDO_MILLIS.min(lease_left + 1) } else { lease_left + 1 })
                 }
                 TickDecision::Skipped { is_requested, .. } => {
                     return self.run_requested(is_requested, stop).await;
                 }
                 TickDecision::Missed { .. } => return Ok(()),
             };
-            self.pause(Duration::from_millis(pause), stop).await;
-            let next = unless_stopped(stop, self.call.begin(again(slot))).await;
-            let Some(next) = next else { return Ok(()) };
-            begun = match self.passing(next)? {
-                Some(begun) => begun,
-                None => TickDecision::Skipped {
-                    slot,
-                    reason: SkipReason::Running { lease_left: RETRY_MILLIS },
-                    is_requested: false,
-                },
+            is_unanswered = false;
+            begun = loop {
+                self.pause(Duration::from_millis(pause), stop).await;
+                let next = unless_stopped(stop, self.call.begin(again(slot))).await;
+                let Some(next) = next else { return Ok(()) };
+                match self.passing(next)? {
+                    Some(begun) => break begun,
+                    None => (is_unanswered, pause) = (true, RETRY_MILLIS),
+                }
             };
         }
     }
@@ -371,6 +376,10 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// The pause after a failure, in milliseconds.
 const RETRY_MILLIS: u64 = 1_000;
+
+/// How long a runner waits for the run of a request without a reply to be given back, in
+/// milliseconds. That happens 1 s after the request, and once more after the first retry.
+const UNDO_MILLIS: u64 = 2_000;
 
 /// How long before the early time of the next tick a delayed tick starts: a tenth of its period,
 /// and at most this.

@@ -20,7 +20,7 @@ use crate::scheduled::job_call::{JobCall, TickDecision};
 use crate::scheduled::job_store::JobStore;
 use crate::scheduled::schedule::Schedule;
 use crate::scheduled::tick::to_millis;
-use crate::scheduled::{JobRun, Jobs, Overlap, RunOutcome};
+use crate::scheduled::{CrashedRun, JobRun, Jobs, Overlap, RunOutcome};
 use crate::sync::lock;
 use crate::timer::Timer;
 use crate::token::TokenSource;
@@ -140,8 +140,8 @@ impl Fixture {
     /// Sleeps until `before` ahead of one of the next multiples of `period`, by the clock of the
     /// store. Returns that multiple, in milliseconds.
     async fn until_before(&self, period: Duration, before: Duration) -> u64 {
-        self.runs().await; // the reply has the time
-        let now = self.other.server_clock().now(self.other.engine());
+        self.manager.job("report").status().await.expect("memory is there"); // the reply has the time
+        let now = self.manager.server_clock().now(self.manager.engine());
         let period = crate::clock::millis(period);
         let tick = (now / period + 2) * period;
         tokio::time::sleep(Duration::from_millis(tick - now) - before).await;
@@ -199,6 +199,28 @@ async fn a_runner_asks_again_for_the_tick_that_waits() {
         let slots = fixture.runs().await.into_iter().take(2);
         let slots: Vec<_> = slots.map(|run| to_millis(run.slot).expect("after 1970") - first).collect();
         assert_eq!(slots, [0, 10_000], "lost after {lost_after:?}");
+    }
+}
+
+/// The first try of the undo is lost, so the run is given back after the first retry of the runner.
+#[tokio::test(start_paused = true)]
+async fn a_tick_whose_begin_takes_effect_late_runs_soon() {
+    for on_crash in [CrashedRun::Rerun, CrashedRun::Skip] {
+        let (fixture, schedule) = (Fixture::new(), every(MINUTE).on_crash(on_crash));
+        let tick = fixture.until_before(MINUTE, SECOND).await;
+        let body = |_| async { Ok::<_, Error>(()) };
+        let runner = Jobs::new(fixture.manager.clone()).add("report", schedule, body);
+        let loses = async {
+            tokio::time::sleep(SECOND / 2).await;
+            fixture.backend.lose(&[Loss::Late, Loss::Late, Loss::Never, Loss::Never].map(Some));
+            tokio::time::sleep(5 * SECOND + SECOND / 2).await;
+        };
+
+        runner.run_until(loses).await.expect("it ends");
+
+        let runs = fixture.runs().await;
+        let ran: Vec<_> = runs.iter().map(|run| (to_millis(run.slot), run.outcome)).collect();
+        assert_eq!(ran, [(Some(tick), RunOutcome::Succeeded)], "{on_crash:?}");
     }
 }
 
