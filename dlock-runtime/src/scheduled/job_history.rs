@@ -61,6 +61,10 @@ pub struct JobStatus {
     /// The number of ticks that were skipped: the job was paused, or its previous run was active.
     pub skips: u64,
     /// The number of ticks that no process started in time.
+    ///
+    /// They are counted when the next run ends. If its process crashes and the tick does not run
+    /// again, those before it are not in this number; the event `dlock.job_missed` has reported
+    /// them at its start.
     pub missed: u64,
     /// When a run last succeeded.
     pub succeeded: Option<SystemTime>,

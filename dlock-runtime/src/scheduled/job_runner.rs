@@ -309,10 +309,10 @@ impl JobRunner {
                 self.pause(Duration::from_millis(pause), stop).await;
                 let next = unless_stopped(stop, self.call.begin(again(slot))).await;
                 let Some(next) = next else { return Ok(()) };
-                match self.passing(next)? {
-                    Some(begun) => break begun,
-                    None => (is_unanswered, pause) = (true, RETRY_MILLIS),
+                if let Some(begun) = self.passing(next)? {
+                    break begun;
                 }
+                (is_unanswered, pause) = (true, RETRY_MILLIS);
             };
         }
     }

@@ -422,6 +422,14 @@ fn a_lost_run_is_not_missed() {
     assert_eq!(grant.counted, 30_000, "its own start has reported the slots before it");
     let repeated = started(record.begin(50_001, &late_tick(3, 50_000)));
     assert_eq!(repeated.counted, 30_000);
+    let end = FinishRequest {
+        owner: owner(3),
+        result: RunResult::Succeeded,
+        error: String::new(),
+        missed: Some((30_000, 1)),
+    };
+    assert_eq!(record.finish(50_002, end), OwnerReply::Owner);
+    assert_eq!(record.counters.missed, 1, "those before the lost run are in its event only");
 }
 
 #[test]

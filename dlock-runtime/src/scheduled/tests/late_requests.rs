@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::backend::event_effects::EventEffects;
 use crate::backend::memory::{Memory, MemoryStore};
 use crate::backend::{Backend, BackendEvents, Capabilities, EventReceiver, Request};
+use crate::clock::millis;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::manager::LockManager;
@@ -28,7 +29,7 @@ use crate::token::TokenSource;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What happens to a request whose connection is lost before the reply.
+/// The fate of a request whose connection is lost before the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
     /// It takes effect 500 ms later.
@@ -43,7 +44,7 @@ struct LossyBackend {
     memory: Arc<Memory>,
     store: Arc<MemoryStore>,
     events: EventReceiver,
-    /// What happens to the next requests; `None`: it gets a reply.
+    /// The losses of the next requests; `None`: the request gets a reply.
     losses: Mutex<VecDeque<Option<Loss>>>,
     lost: Mutex<Vec<Request>>,
 }
@@ -142,9 +143,8 @@ impl Fixture {
     async fn until_before(&self, period: Duration, before: Duration) -> u64 {
         self.manager.job("report").status().await.expect("memory is there"); // the reply has the time
         let now = self.manager.server_clock().now(self.manager.engine());
-        let period = crate::clock::millis(period);
-        let tick = (now / period + 2) * period;
-        tokio::time::sleep(Duration::from_millis(tick - now) - before).await;
+        let tick = (now / millis(period) + 2) * millis(period);
+        tokio::time::sleep(Duration::from_millis(tick - now - millis(before))).await;
         tick
     }
 }
