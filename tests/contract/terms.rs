@@ -344,15 +344,16 @@ async fn min_hold_on_ok_applies_after_max_hold_only_if_the_body_succeeds(world: 
     let beyond = LEASE + LEASE / 5;
 
     let stopped = never(&of("stopped")).await;
-    let finishes = of("finished").on_lost(OnLost::Finish);
-    let finished = finishes.try_run(async |_guard| Ok::<_, Error>(world.let_pass(beyond).await)).await;
-    let fails = of("failed").on_lost(OnLost::Finish);
-    let failed = fails
-        .try_run(async |_guard| {
+    let run_beyond = async |key, result: Result<(), Error>| {
+        let lock = of(key).on_lost(OnLost::Finish);
+        lock.try_run(async |_guard| {
             world.let_pass(beyond).await;
-            Err::<(), Error>(not_placed())
+            result
         })
-        .await;
+        .await
+    };
+    let finished = run_beyond("finished", Ok(())).await;
+    let failed = run_beyond("failed", Err(not_placed())).await;
 
     assert!(matches!(stopped, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{stopped:?}");
     assert!(finished.is_ok() && failed.is_err(), "{finished:?} {failed:?}");

@@ -394,7 +394,7 @@ impl Engine {
             let ReleaseOutcome::Send(token, command) = released else { return PendingRelease::Done };
             let (recipient, pending) = report.begin(&acquisition.0, &self.background_releases);
             let request = Request::new(Name::clone(key), token, command);
-            self.submit(Request { recipient, is_tracked, ..request }, effects);
+            self.submit(Request { is_tracked, recipient, ..request }, effects);
             pending
         });
         self.run_effects(now, &mut effects);

@@ -267,7 +267,7 @@ fn revoked_hold_whose_min_hold_needs_a_success_is_kept_only_after_one() {
         let (left, sent) = stop(&mut key_state, 100);
         let moved = happen(&mut key_state, 150, |key_state, ctx| key_state.on_reconnect(true, ctx));
         let ended = happen(&mut key_state, 200, |key_state, ctx| {
-            key_state.release_residual(left, has_succeeded, ctx)
+            key_state.release_residual(left, has_succeeded, ctx);
         });
 
         assert!(sent.is_empty() && moved.is_empty(), "no body has succeeded: {sent:?} {moved:?}");

@@ -199,7 +199,7 @@ mod tests {
     /// A server shows at most 128 characters of the arguments of an unknown command.
     #[test]
     fn a_secret_that_the_server_cut_off_is_removed() {
-        let secret: String = (0..32).map(|number| format!("{number:04x}")).collect();
+        let secret = (0..32).fold(String::new(), |secret, number| secret + &format!("{number:04x}"));
         let server = Redacted::new("h:1");
         server.hide(&secret);
         for shown in [8, 9, 107, 127, 128] {
