@@ -255,7 +255,7 @@ dlock: a tool for operators of distributed locks in Redis
   dlock jobs get [URL] NAME        shows a scheduled job and its last runs
   dlock jobs pause | resume | run | reset [URL] NAME
                                    skips its ticks, runs them again, requests a run, or forgets which ticks have started;
-                                   `reset --yes` also ends an active run, and another one can start beside it
+                                   `reset --yes` also ends an active run, and another one can start at the same time
 
 URL is the one that your services use, with its options: redis://user:password@host:port, redis+sentinel://.., redis+cluster://..,
 redis+quorum://.., with rediss for TLS, and redis+unix:///path. Quote it if it contains a `?` or a `&`.

@@ -22,7 +22,7 @@ pub(crate) async fn run(url: &str, name: &str, action: JobAction, yes: bool) -> 
     };
     if let (JobAction::Reset, Some((node, _)), false) = (action, &status.running, yes) {
         return Ok(failed(&format!(
-            "`{shown}` runs on {}: its reset ends that run, and another one can start beside it: confirm with `--yes`",
+            "`{shown}` runs on {}: its reset ends that run, and another one can start at the same time: confirm with `--yes`",
             node.escape_debug()
         )));
     }

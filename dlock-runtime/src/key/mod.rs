@@ -75,8 +75,9 @@ impl LockKey {
 
     /// Returns the key with this displayed text, for operators who inspect and release locks.
     ///
-    /// A long name is displayed cut, and a cut name is otherwise not a valid key. Characters that are
-    /// displayed escaped, such as `\u{200b}`, are not converted back: pass the characters themselves.
+    /// A long name is displayed cut, and a cut name is otherwise not a valid key. Characters that
+    /// are displayed escaped, such as `\u{200b}`, are not converted back: pass the characters
+    /// themselves.
     ///
     /// # Errors
     ///

@@ -133,8 +133,8 @@ impl PipelineBatch {
         let loaded = self.connection.scripts.as_ref().filter(|_| !as_text);
         let extra = |request: &Request| match self.kind {
             ConnectionKind::ReplicaAcks if request.command.grants_ownership() => Some("write"),
-            ConnectionKind::Commands | ConnectionKind::ReplicaAcks => None,
-            ConnectionKind::Tracking(_) => Some("read"),
+            ConnectionKind::Tracking(_) if request.command.is_renewal() => Some("read"),
+            ConnectionKind::Commands | ConnectionKind::ReplicaAcks | ConnectionKind::Tracking(_) => None,
         };
         let (encoding, times) = (self.node.encoding(), self.node.script_times);
         let namespaces = &self.node.shared.namespaces;
