@@ -1,6 +1,7 @@
 //! The rules of a held lock: renewal, loss, hand-off, yield, and release.
 //!
-//! A release yields the lock if the hand-off budget is used up and a task of this process waits.
+//! A release yields the lock if a task of this process waits, and the hand-off budget is used up or
+//! the key may outlive the lease of that task.
 //! Until the server replies, there are the yielded hold, under which no body runs, and a contender
 //! with the next token. Then one of the two remains: the hold if no other process waits, and
 //! otherwise the contender, which is queued.
@@ -91,7 +92,8 @@ struct ExtendedTerms<A> {
     /// fails.
     kept_until: BootInstant,
     needs_success: bool,
-    /// When the longest `extend` that was sent for the hold ends, even if no reply arrived.
+    /// How long the key may live because of a longer lease, for example of an `extend`, even if no
+    /// reply has arrived.
     extended_until: BootInstant,
     levels: NestedCalls<A>,
 }
@@ -323,9 +325,18 @@ impl<A: Clone + PartialEq> Hold<A> {
         self.begin_budget(self.budget.answered(sent, ctx.now, has_no_waiters, ctx.rules));
     }
 
+    /// Records that the key may live until `until`, since it may have been given `lease`.
+    fn note_extension(&mut self, until: BootInstant, lease: Duration) {
+        if lease > self.lease() {
+            let more = self.more.get_or_insert_default();
+            more.extended_until = more.extended_until.max(until);
+        }
+    }
+
     /// Returns `true` if the key may live for longer than the lease of `next` from now: the hold
     /// has a longer lease, or was extended. A renewal never shortens that time, so if the process
-    /// ended under `next`, the lock would be blocked for longer than the lease of its holder.
+    /// ended under `next`, the lock would be blocked for longer than the lease of its holder. `SetTtl`
+    /// would, but a late one could also shorten the lease of a later holder under the same token.
     fn may_outlive(&self, next: &QueueEntry<A>, now: BootInstant) -> bool {
         let lease = next.terms.lease();
         let extended_until = self.more.as_ref().map_or(BootInstant::START, |more| more.extended_until);
@@ -398,9 +409,10 @@ impl<A: Clone + PartialEq> KeyState<A> {
             self.release_and_contend(token, ctx);
             return ReleaseOutcome::HandedOff;
         }
+        let may_outlive = hold.may_outlive(next, ctx.now);
         match hold.budget.next(ctx.now, *ctx.contended, ctx.rules) {
             HandoffDecision::Yield => self.yield_to_other_processes(token, ctx),
-            _ if hold.may_outlive(next, ctx.now) => self.release_and_contend(token, ctx),
+            _ if may_outlive => self.yield_to_other_processes(token, ctx),
             decision if hold.can_hand_off_to(next, ctx) => {
                 if decision == HandoffDecision::HandOffAndProbe {
                     hold.probe_waiters(ctx);
@@ -412,8 +424,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         ReleaseOutcome::HandedOff
     }
 
-    /// Releases the hold, and contends for the next task under a fresh token. Both requests are
-    /// sent together.
+    /// Releases the hold, and contends for the next task under a fresh token. The requests are
+    /// queued in this order.
     fn release_and_contend(&mut self, token: Token, ctx: &mut EventContext<'_, A>) {
         let fleet_hold = self.end_hold(token, ctx.now);
         ctx.send(token, Command::Release { fleet_hold: fleet_hold.announced(ctx.rules) });
@@ -429,11 +441,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         ctx: &EventContext<'_, A>,
     ) -> Option<Token> {
         let hold = self.holds.of_acquisition(acquisition)?;
-        if let Command::Renew { lease } = command
-            && lease > hold.lease()
-        {
-            let more = hold.more.get_or_insert_default();
-            more.extended_until = more.extended_until.max(ctx.now.plus(lease));
+        if let Command::Renew { lease } = command {
+            hold.note_extension(ctx.now.plus(lease), lease);
         }
         Some(hold.token)
     }
@@ -628,7 +637,9 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 hold.on_confirm_failed(lease, ctx.now);
             }
             (Command::Inspect, reply) => hold.on_waiters_probed(sent, &reply, ctx),
-            _ => {} // the reply to an enqueue, which the grant overtook
+            // The grant overtook this reply. Another task, which has left, may have asked for longer.
+            (Command::Enqueue { lease, .. }, Reply::Owner) => hold.note_extension(sent.plus(lease), lease),
+            _ => {}
         }
     }
 

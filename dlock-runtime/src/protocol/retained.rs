@@ -31,9 +31,17 @@ pub(crate) struct RetainedHold {
     token: Token,
     until: BootInstant,
     reason: RetainReason,
-    /// When the time to live is set again after a failure. [`BootInstant::NEVER`] while a reply is
-    /// pending, and after a success.
-    resend_at: BootInstant,
+    ttl: TtlRequest,
+}
+
+/// The last request that sets the time to live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TtlRequest {
+    InFlight,
+    /// It was answered, or is not needed.
+    Done,
+    /// It failed, and is sent again at this time.
+    Failed(BootInstant),
 }
 
 /// Why a key is retained.
@@ -44,18 +52,22 @@ enum RetainReason {
     Body { kept_until: BootInstant },
     /// The rest of a `min_hold`.
     MinHold,
+    /// The reply to the last `SetTtl`, which the release must not overtake: it would report a loss.
+    Reply,
 }
 
 impl RetainedHold {
     /// Passes its timer to `set`.
     pub(super) fn timers(&self, set: &mut impl FnMut(KeyTimer, BootInstant)) {
-        set(KeyTimer::MinHold, self.until.min(self.resend_at));
+        let resend_at = if let TtlRequest::Failed(at) = self.ttl { at } else { BootInstant::NEVER };
+        set(KeyTimer::MinHold, self.until.min(resend_at));
     }
 
     fn is_for_min_hold(&self, now: BootInstant) -> bool {
         match self.reason {
             RetainReason::Body { kept_until } => now < kept_until,
             RetainReason::MinHold => true,
+            RetainReason::Reply => false,
         }
     }
 
@@ -69,7 +81,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// server.
     pub(super) fn keep(&mut self, token: Token, until: BootInstant, now: BootInstant) -> Command {
         let reason = RetainReason::MinHold;
-        let kept = RetainedHold { token, until, reason, resend_at: BootInstant::NEVER };
+        let kept = RetainedHold { token, until, reason, ttl: TtlRequest::InFlight };
         let command = kept.command(now);
         self.queue.retain(kept);
         command
@@ -86,7 +98,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
             return;
         }
         let reason = RetainReason::Body { kept_until };
-        let kept = RetainedHold { token, until, reason, resend_at: BootInstant::NEVER };
+        let kept = RetainedHold { token, until, reason, ttl: TtlRequest::Done };
         if ctx.now < kept_until {
             ctx.send(token, kept.command(ctx.now));
         }
@@ -107,7 +119,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     pub(crate) fn release_all(&mut self, ctx: &mut EventContext<'_, A>) {
         let left = self.queue.retained().iter().filter_map(|kept| match kept.reason {
             RetainReason::Body { kept_until } => Some((kept.token, kept_until)),
-            RetainReason::MinHold => None,
+            RetainReason::MinHold | RetainReason::Reply => None,
         });
         for (token, kept_until) in left.collect::<Vec<_>>() {
             self.end_retention(token, kept_until, ctx);
@@ -168,12 +180,19 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 _ if !matches!(command, Command::SetTtl { .. }) => true,
                 (_, Reply::NotOwner) => false, // the key is gone
                 (_, Reply::Refused(failure)) if failure.kind == FailureKind::WrongKind => false,
+                _ if kept.reason == RetainReason::Reply => {
+                    ctx.send(token, Command::RELEASE);
+                    false
+                }
                 (_, Reply::Unknown(_) | Reply::Refused(_)) => {
                     let left = kept.until.since(ctx.now);
-                    kept.resend_at = renewal::retry_at(ctx.now, left, left);
+                    kept.ttl = TtlRequest::Failed(renewal::retry_at(ctx.now, left, left));
                     true
                 }
-                _ => true,
+                _ => {
+                    kept.ttl = TtlRequest::Done;
+                    true
+                }
             }
         });
     }
@@ -182,13 +201,20 @@ impl<A: Clone + PartialEq> KeyState<A> {
     pub(super) fn check_retained(&mut self, ctx: &mut EventContext<'_, A>) {
         self.queue.filter_retained(|kept| {
             if ctx.now >= kept.until {
-                if kept.reason == RetainReason::MinHold {
-                    ctx.send(kept.token, Command::RELEASE);
+                if kept.reason != RetainReason::MinHold {
+                    return false;
                 }
+                if kept.ttl == TtlRequest::InFlight {
+                    (kept.reason, kept.until) = (RetainReason::Reply, BootInstant::NEVER);
+                    return true;
+                }
+                ctx.send(kept.token, Command::RELEASE);
                 return false;
             }
-            if ctx.now >= kept.resend_at {
-                kept.resend_at = BootInstant::NEVER;
+            if let TtlRequest::Failed(at) = kept.ttl
+                && ctx.now >= at
+            {
+                kept.ttl = TtlRequest::InFlight;
                 ctx.send(kept.token, kept.command(ctx.now));
             }
             true

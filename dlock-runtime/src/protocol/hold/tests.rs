@@ -1,5 +1,6 @@
 use super::*;
 use crate::protocol::ProtocolConfig;
+use crate::protocol::command::EnqueueMode;
 use crate::protocol::command::{Failure, RecordInfo};
 use crate::protocol::scene::{RULES, TERMS, at, failure, happen, happen_where, held, waiter};
 
@@ -398,29 +399,22 @@ fn released_to(mut key_state: KeyState<u32>, lease: Duration) -> (KeyState<u32>,
     (key_state, actions)
 }
 
-/// Returns `true` if the lock is released under `old`, and acquired again for `lease`.
-fn is_acquired_again(actions: &[Action<u32>], old: Token, lease: Duration) -> bool {
-    matches!(
-        *actions,
-        [
-            Action::Send { token: released, command: Command::RELEASE },
-            Action::Send { token, command: Command::Acquire { lease: of } },
-        ] if released == old && token != old && of == lease
-    )
+/// Returns `true` if the lock is yielded to other processes, though the budget is not used up.
+fn is_yielded(actions: &[Action<u32>], old: Token) -> bool {
+    matches!(*actions, [Action::Send { token, command: Command::Yield { .. } }] if token == old)
 }
 
 #[test]
-fn task_with_a_shorter_lease_acquires_the_lock_again() {
+fn hold_is_yielded_to_a_task_with_a_shorter_lease() {
     let (key_state, token) = held(TERMS);
-    let shorter = TERMS.lease() / 2;
 
-    let (_, actions) = released_to(key_state, shorter);
+    let (_, actions) = released_to(key_state, TERMS.lease() / 2);
 
-    assert!(is_acquired_again(&actions, token, shorter), "{actions:?}");
+    assert!(is_yielded(&actions, token), "{actions:?}");
 }
 
 #[test]
-fn task_after_an_extension_acquires_the_lock_again() {
+fn hold_is_yielded_after_an_extension() {
     for (extension, is_longer) in [(TERMS.lease() * 2, true), (TERMS.lease() / 2, false)] {
         let (mut key_state, token) = held(TERMS);
         let extend = Command::Renew { lease: extension };
@@ -431,11 +425,7 @@ fn task_after_an_extension_acquires_the_lock_again() {
         // No reply has arrived: the server may have extended it.
         let (_, actions) = released_to(key_state, TERMS.lease());
 
-        assert_eq!(
-            is_acquired_again(&actions, token, TERMS.lease()),
-            is_longer,
-            "{extension:?}: {actions:?}"
-        );
+        assert_eq!(is_yielded(&actions, token), is_longer, "{extension:?}: {actions:?}");
     }
 }
 
@@ -467,7 +457,30 @@ fn task_with_a_shorter_lease_acquires_a_kept_lock_again() {
         key_state.on_reply(old, yield_to(next), at(100), Reply::Owner, ctx);
     });
 
-    assert!(is_acquired_again(&actions, old, shorter.lease()), "{actions:?}");
+    assert!(
+        matches!(
+            actions[..],
+            [
+                Action::Send { token: released, command: Command::RELEASE },
+                Action::Send { token, command: Command::Acquire { lease } },
+            ] if released == old && token != old && lease == shorter.lease()
+        ),
+        "{actions:?}"
+    );
+}
+
+/// The recheck was sent for a task that has left, and its reply arrives after the grant.
+#[test]
+fn hold_is_yielded_after_the_reply_to_a_longer_recheck() {
+    let (mut key_state, token) = held(TERMS);
+    let recheck = Command::Enqueue { lease: TERMS.lease() * 2, mode: EnqueueMode::Recheck };
+    happen(&mut key_state, 20, |key_state, ctx| {
+        key_state.on_reply(token, recheck, at(10), Reply::Owner, ctx);
+    });
+
+    let (_, actions) = released_to(key_state, TERMS.lease());
+
+    assert!(is_yielded(&actions, token), "{actions:?}");
 }
 
 #[test]

@@ -28,6 +28,9 @@ fn passing() -> Failure {
 fn early_release_retains_the_key_for_min_hold() {
     let (mut key_state, token, command) = kept();
     assert!(!key_state.is_idle(), "an idle key state is dropped");
+    happen(&mut key_state, 10_002, |key_state, ctx| {
+        key_state.on_reply(token, command, at(10_001), Reply::Owner, ctx);
+    });
 
     let over = happen(&mut key_state, 50_001, KeyState::on_timeout);
 
@@ -103,6 +106,29 @@ fn old_observation_does_not_reject_a_later_task() {
     happen(&mut key_state, 20_000, |key_state, ctx| key_state.join(waiter(2, TERMS), ctx));
 
     assert!(matches!(key_state.last_observed(), LastObserved::Nothing), "{:?}", key_state.last_observed());
+}
+
+/// It could overtake `SetTtl`, which would find no hold, and report a loss.
+#[test]
+fn release_after_min_hold_follows_the_reply_to_the_ttl() {
+    let unknown = Reply::Unknown(Failure::new(FailureKind::Passing, "timeout"));
+    for (reply, is_released) in [(Reply::Owner, true), (unknown, true), (Reply::NotOwner, false)] {
+        let (mut key_state, token, keep) = kept();
+
+        let at_the_end = happen(&mut key_state, 50_001, KeyState::on_timeout);
+        assert!(at_the_end.is_empty() && key_state.keeps(token), "{at_the_end:?}");
+        assert_eq!(key_state.next_timeout(), BootInstant::NEVER);
+        let answered = happen(&mut key_state, 50_100, |key_state, ctx| {
+            key_state.on_reply(token, keep, at(10_001), reply.clone(), ctx);
+        });
+
+        assert_eq!(
+            matches!(answered[..], [Action::Send { token: of, command: Command::RELEASE }] if of == token),
+            is_released,
+            "{reply:?}: {answered:?}"
+        );
+        assert!(!key_state.keeps(token));
+    }
 }
 
 /// A renewal that was in flight may have run after the time to live was set.

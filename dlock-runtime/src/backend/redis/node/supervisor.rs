@@ -5,7 +5,7 @@
 //!            opened: scripts loaded, subscribed        closed, out of service, two timeouts, moved
 //!  Connecting ---------------------------------> Ready (an epoch) -----------------------------> Backoff
 //!      ^                                                                                           |
-//!      +------------------------ 10 ms to 1 s, with jitter, without end ---------------------------+
+//!      +------------------------ 5 ms to 1 s, with jitter, without end ----------------------------+
 //! ```
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The delay before the next attempt to connect: 10 ms, doubling to 1 s, with jitter, without end.
+//! The delay before the next attempt to connect: 5 to 10 ms, doubling to 1 s, without end.
 
 use std::time::Duration;
 

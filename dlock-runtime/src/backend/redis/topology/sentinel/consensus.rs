@@ -1,5 +1,9 @@
 //! Decides which server is the primary if sentinels disagree.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use crate::backend::redis::transport::address::Address;
 
 /// The known addresses of the primary.
@@ -12,6 +16,8 @@ pub(super) struct SentinelReport {
     /// The server that the last switch demoted. It and some sentinels may still consider it the
     /// primary.
     demoted: Option<Address>,
+    /// When the last switch was recorded.
+    switched_at: Option<Instant>,
 }
 
 impl SentinelReport {
@@ -22,13 +28,16 @@ impl SentinelReport {
         // demoted.
         let is_late = self.has_demoted(&to) && latest != Some(&from);
         if latest == Some(&to) {
-            self.demoted.get_or_insert(from); // the primary was found before the announcement
+            if self.demoted.is_none() {
+                // The primary was found before the announcement.
+                (self.demoted, self.switched_at) = (Some(from), Some(Instant::now()));
+            }
             return false;
         }
         if is_late {
             return false;
         }
-        (self.announced, self.demoted) = (Some(to), Some(from));
+        (self.announced, self.demoted, self.switched_at) = (Some(to), Some(from), Some(Instant::now()));
         true
     }
 
@@ -43,11 +52,20 @@ impl SentinelReport {
         self.demoted.as_ref() == Some(at)
     }
 
+    /// Returns `true` if the last switch demoted the server at an address, and some sentinels may not
+    /// know of it yet.
+    pub(super) fn has_just_demoted(&self, at: &Address) -> bool {
+        self.has_demoted(at) && self.switched_at.is_some_and(|since| since.elapsed() < LONGEST_LAG)
+    }
+
     /// Returns the latest known address of the primary.
     pub(super) fn latest(&self) -> Option<&Address> {
         self.announced.as_ref().or(self.found.as_ref())
     }
 }
+
+/// How long sentinels report a demoted server at most. They tell each other every 2 s.
+pub(super) const LONGEST_LAG: Duration = Duration::from_secs(10);
 
 /// The primary that a sentinel reports, and the number of the failover that elected it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,7 +27,7 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::sync::Notify;
 
 use crate::backend::redis::topology::sentinel::consensus::{
-    PrimaryVote, ReportedPrimary, SentinelReport, newest,
+    LONGEST_LAG, PrimaryVote, ReportedPrimary, SentinelReport, newest,
 };
 use crate::backend::redis::topology::sentinel::replies::SwitchMaster;
 use crate::backend::redis::transport::address::Address;
@@ -138,28 +138,35 @@ impl Sentinels {
     /// that is partitioned from the others.
     async fn check_found(&self) {
         let found = lock(&self.report).latest().cloned();
-        if let Some(found) = found {
-            self.compare(found).await;
+        if let Some(found) = found
+            && !self.compare(found).await
+        {
+            // Until then, or until the next primary is found.
+            let _ = tokio::time::timeout(LONGEST_LAG, self.found.notified()).await;
+            self.found.notify_one();
         }
     }
 
     /// Records a switch if the last failover that a sentinel knows has elected another server than
-    /// `latest`.
-    async fn compare(&self, latest: Address) {
+    /// `latest`. Returns `false` if the replies may be too old to say that.
+    async fn compare(&self, latest: Address) -> bool {
         let asked = self.routes.iter().map(|sentinel| self.ask_with_epoch(sentinel));
         let replies: Vec<_> = asked.collect::<FuturesUnordered<_>>().collect().await;
         let replies: Vec<_> = replies.into_iter().flatten().collect();
-        let Some(ReportedPrimary { at, epoch }) = newest(&replies).cloned() else { return };
-        let is_switch = {
+        let Some(ReportedPrimary { at, epoch }) = newest(&replies).cloned() else { return true };
+        let may_be_old = {
             let report = lock(&self.report);
-            // Without numbers, most sentinels may report a server that they do not yet know to be
-            // demoted. A switch that was announced meanwhile is newer than the replies.
-            let may_be_old = epoch == 0 && report.has_demoted(&at);
-            report.latest() == Some(&latest) && at != latest && !may_be_old
+            // A switch that was announced meanwhile is newer than the replies.
+            if at == latest || report.latest() != Some(&latest) {
+                return true;
+            }
+            // Without numbers, most sentinels may not know of a switch yet.
+            epoch == 0 && report.has_just_demoted(&at)
         };
-        if is_switch {
+        if !may_be_old {
             self.note(latest, at);
         }
+        !may_be_old
     }
 
     async fn listen_to(&self, sentinel: &ConnectTarget, jitter: &Jitter) {
@@ -187,8 +194,10 @@ impl Sentinels {
     async fn catch_up(&self, sentinel: &ConnectTarget) {
         let Ok(named) = self.ask(sentinel).await else { return };
         let latest = lock(&self.report).latest().cloned();
-        if let Some(latest) = latest.filter(|latest| *latest != named) {
-            self.compare(latest).await;
+        if let Some(latest) = latest.filter(|latest| *latest != named)
+            && !self.compare(latest).await
+        {
+            self.found.notify_one(); // checked again, without delaying the subscription
         }
     }
 
@@ -434,12 +443,30 @@ mod tests {
             }
             found(&sentinels, "a").await.expect("it replies as a primary");
 
-            sentinels.check_found().await;
+            let _ = tokio::time::timeout(Duration::from_secs(1), sentinels.check_found()).await;
 
             assert_eq!(sentinels.primary_changed().now_or_never().is_some(), is_left, "{primaries:?}");
             let latest = at(if is_left { "b" } else { "a" });
             assert_eq!(lock(&sentinels.report).latest(), Some(&latest), "{primaries:?} {demoted:?}");
         }
+    }
+
+    /// A later failover, whose announcement was missed, has elected it again.
+    #[tokio::test]
+    async fn a_server_that_was_demoted_long_ago_is_believed_again() {
+        let servers = ["b", "b", "b"].map(sentinel);
+        let sentinels = sentinels(&servers.each_ref());
+        lock(&sentinels.report).switched(at("b"), at("a"));
+        lock(&sentinels.report).found(at("a"));
+
+        assert!(!sentinels.compare(at("a")).await, "the sentinels may not know of the last switch");
+        tokio::time::pause();
+        tokio::time::advance(LONGEST_LAG).await;
+        tokio::time::resume();
+        sentinels.catch_up(&sentinels.routes[0]).await;
+
+        assert_eq!(lock(&sentinels.report).latest(), Some(&at("b")));
+        assert!(sentinels.primary_changed().now_or_never().is_some());
     }
 
     #[tokio::test]
