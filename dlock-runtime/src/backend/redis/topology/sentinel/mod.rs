@@ -453,7 +453,7 @@ mod tests {
 
     /// A later failover, whose announcement was missed, has elected it again.
     #[tokio::test]
-    async fn a_server_that_was_demoted_long_ago_is_believed_again() {
+    async fn a_server_that_was_demoted_long_ago_is_used_again() {
         let servers = ["b", "b", "b"].map(sentinel);
         let sentinels = sentinels(&servers.each_ref());
         lock(&sentinels.report).switched(at("b"), at("a"));
