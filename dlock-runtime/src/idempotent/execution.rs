@@ -83,8 +83,8 @@ impl Execution {
         Ok(value)
     }
 
-    /// Returns `true` if it is not known how the body has ended: the completion says so, or its error
-    /// is no proof.
+    /// Returns `true` if it is not known how the body has ended: the completion says so, or its
+    /// error is no proof.
     ///
     /// If the lease is lost, its error may be a consequence, and another attempt may start. If its
     /// record has refused a step, the error is not final, whatever the policy takes it for.

@@ -335,8 +335,8 @@ impl<A: Clone + PartialEq> Hold<A> {
 
     /// Returns `true` if the key may live for longer than the lease of `next` from now: the hold
     /// has a longer lease, or was extended. A renewal never shortens that time, so if the process
-    /// ended under `next`, the lock would be blocked for longer than the lease of its holder. `SetTtl`
-    /// would, but a late one could also shorten the lease of a later holder under the same token.
+    /// ended under `next`, the lock would be blocked for longer than the lease of its holder.
+    /// `SetTtl` would shorten it, but a late one also that of a later holder under the same token.
     fn may_outlive(&self, next: &QueueEntry<A>, now: BootInstant) -> bool {
         let lease = next.terms.lease();
         let extended_until = self.more.as_ref().map_or(BootInstant::START, |more| more.extended_until);
@@ -637,7 +637,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 hold.on_confirm_failed(lease, ctx.now);
             }
             (Command::Inspect, reply) => hold.on_waiters_probed(sent, &reply, ctx),
-            // The grant overtook this reply. Another task, which has left, may have asked for longer.
+            // The grant overtook this reply. A task that has left may have asked for longer.
             (Command::Enqueue { lease, .. }, Reply::Owner) => hold.note_extension(sent.plus(lease), lease),
             _ => {}
         }

@@ -52,8 +52,8 @@ impl SentinelReport {
         self.demoted.as_ref() == Some(at)
     }
 
-    /// Returns `true` if the last switch demoted the server at an address, and some sentinels may not
-    /// know of it yet.
+    /// Returns `true` if the last switch demoted the server at an address, and some sentinels may
+    /// not know of it yet.
     pub(super) fn has_just_demoted(&self, at: &Address) -> bool {
         self.has_demoted(at) && self.switched_at.is_some_and(|since| since.elapsed() < LONGEST_LAG)
     }
