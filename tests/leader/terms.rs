@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::testing::TestLocks;
-use dlock_runtime::{CurrentLeader, Error, FencingToken, LeaderWatch, LockManager, Term};
+use dlock_runtime::{CurrentLeader, Error, FencingToken, LeaderWatch, LockManager, LossCause, Term};
 use dlock_tests::{Proxy, QuorumFleet, RedisServer, until, within};
 use futures_util::FutureExt as _;
 use tokio::sync::{Notify, mpsc};
@@ -679,6 +679,40 @@ async fn resign_fails_until_the_lease_of_an_unreleased_term_ends() {
     leadership.resign().await.expect("the lease is over");
     outage.end();
     assert!(is_free(&other.manager()).await);
+}
+
+/// A renewal extends the lease on the server, but its reply does not arrive. The term ends by the
+/// deadline that this process knows.
+#[tokio::test]
+async fn resign_fails_after_an_expired_term_while_the_lock_is_held() {
+    let (a, proxy, b, _server) = behind_a_proxy().await;
+    let (_leading, leadership) = (lead_in_a_task(&a).await, a.leader("indexer"));
+    let remaining = async || {
+        let info = b.inspect("leader:indexer").await.expect("a store").expect("it is held");
+        info.remaining().expect("it has a lease")
+    };
+    proxy.hold_replies();
+    let mut last = remaining().await;
+    let renewed = async {
+        loop {
+            sleep(5 * MILLISECOND).await;
+            let now = remaining().await;
+            if now > last {
+                break;
+            }
+            last = now;
+        }
+    };
+    within(LONG, "a renewal", renewed).await;
+    proxy.hold_requests();
+    until("the term ends", async || !leadership.is_leader()).await;
+
+    let first = within(LONG, "the outcome", leadership.resign()).await;
+
+    assert!(!is_free(&b).await, "the server has extended the lease");
+    assert!(matches!(first, Err(Error::Lost { cause: LossCause::Expired, .. })), "{first:?}");
+    until("a later call succeeds", async || leadership.resign().await.is_ok()).await;
+    assert!(is_free(&b).await);
 }
 
 /// `lead` is polled by hand, to lose the lock after the resignation and before the release.

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::engine::Engine;
 use crate::engine::acquisition::AcquisitionRef;
-use crate::error::{Error, Result};
+use crate::error::{Error, LossCause, Result};
 use crate::fork::{ForkDetector, InOneProcess};
 use crate::guard::{FencingToken, LockGuard};
 use crate::key::{LockKey, Name};
@@ -112,8 +112,8 @@ enum TermState {
     Leading,
     /// The body is to be dropped.
     Resigning,
-    /// The release has ended with this result. Without a result of the server, the lock is free
-    /// from this time on, when its lease has expired.
+    /// The release has ended with this result. If the server has not confirmed that the lock is
+    /// not held, it is free from this time on, when its lease has expired.
     Ended(Result<()>, BootInstant),
 }
 
@@ -231,7 +231,11 @@ impl Drop for TermRelease {
             Err(Error::Unavailable { key: Some(self.key.clone()), reason })
         };
         let released = self.released.take().unwrap_or_else(unknown);
-        let is_free = !matches!(released, Err(Error::Unavailable { .. }));
+        // After another loss, a renewal without a reply may have extended the lease.
+        let is_free = matches!(
+            released,
+            Ok(()) | Err(Error::Lost { cause: LossCause::NotOwner, .. } | Error::WrongKind { .. })
+        );
         let now = self.engine.now();
         // The server may have extended the lease until now, and nothing extends it later.
         let free_from = if is_free { now } else { now.plus(self.lease) };

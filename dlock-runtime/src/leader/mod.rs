@@ -184,13 +184,18 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// - [`Error::Unavailable`] if the server did not confirm the release. The release is repeated
-    ///   in the background. Later calls return this error for one lease, until the lock has expired
-    ///   or this process leads again. Also in a forked process.
+    /// - [`Error::Unavailable`] if the server did not confirm the release, and [`Error::Config`] if
+    ///   it refused the release permanently. Also `Unavailable` in a forked process.
     /// - [`Error::Lost`] if the lock was lost before the release: another process may have led at
     ///   the same time.
     /// - [`Error::WrongKind`] if the key holds a value that is not a lock of this layout.
     /// - [`Error::InvalidKey`].
+    ///
+    /// An unconfirmed release is repeated in the background. Until the server reports that this
+    /// process is not the holder, the key may still hold the lock. This applies to `Unavailable`,
+    /// `Config`, and `Lost`, for example with the cause [`Expired`](crate::LossCause::Expired),
+    /// since a renewal without a reply may have extended the lease. Later calls then return the
+    /// same error for one lease, until the lock has expired or this process leads again.
     ///
     /// # Cancel safety
     ///
