@@ -13,10 +13,11 @@ use crate::token::ProcessId;
 
 /// Reports which process leads. Returned by [`Leadership::watch`](crate::Leadership::watch).
 ///
-/// It checks the lock once per second, which costs one round trip, and immediately when a term of
-/// this process starts or ends. When the leader or the number of its term has changed in another
-/// process, it checks 20 times per second for 300 ms. A report about another process costs another
-/// round trip, for its owner.
+/// It checks the lock once per second, which costs one round trip. It also checks it immediately
+/// when a term of this process has started, and when the server has confirmed that this process
+/// does not hold the lock of a term that has ended. When the leader or the number of its term has
+/// changed in another process, it checks 20 times per second for 300 ms. A report about another
+/// process costs another round trip, for its owner.
 ///
 /// # Examples
 ///
