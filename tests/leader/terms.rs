@@ -715,6 +715,33 @@ async fn resign_fails_after_an_expired_term_while_the_lock_is_held() {
     assert!(is_free(&b).await);
 }
 
+/// The server has issued the number of the term, but its reply does not arrive.
+#[tokio::test]
+async fn resign_ends_a_term_that_has_no_number_yet() {
+    let (a, proxy, b, _server) = behind_a_proxy().await;
+    let guard = a.lock("leader:indexer").acquire().await.expect("it is free");
+    let before = guard.fencing_token().await.expect("it is held"); // the scripts are loaded
+    guard.release().await.expect("it is held");
+    let leadership = a.leader("indexer");
+    proxy.hold_replies_after(1); // the reply to the acquisition arrives
+    let mut terms = lead(&a, "indexer");
+    let has_number = async || {
+        let info = b.inspect("leader:indexer").await.expect("a store");
+        info.and_then(|info| info.fencing_token()).is_some_and(|number| number > before)
+    };
+    until("the server issues the number", has_number).await;
+    proxy.hold_requests();
+
+    let mut resigning = Box::pin(leadership.resign());
+    let early = timeout(Duration::from_millis(200), &mut resigning).await;
+
+    assert!(early.is_err(), "the server has no request to release the lock: {early:?}");
+    assert!(!is_free(&b).await && !leadership.is_leader());
+    proxy.pass();
+    within(LONG, "the release", resigning).await.expect("it is released");
+    assert!(is_free(&b).await && terms.try_recv().is_err(), "no body starts");
+}
+
 /// `lead` is polled by hand, to lose the lock after the resignation and before the release.
 #[tokio::test]
 async fn resign_returns_the_loss_of_a_lost_term() {

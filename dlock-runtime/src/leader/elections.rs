@@ -5,7 +5,7 @@
 //! outcome as [`TermState::Ended`], whichever of them is dropped meanwhile.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -55,31 +55,31 @@ impl Elections {
 }
 
 impl Election {
-    /// Begins a term of this process under `guard`, which was acquired with `lease`. It lasts until
-    /// the returned value is dropped.
-    pub(super) fn lead(
-        self: &Arc<Self>,
-        guard: LockGuard,
-        number: FencingToken,
-        lease: Duration,
-    ) -> LocalTerm {
+    /// Registers a term of this process under `guard`, which was acquired with `lease`, so that
+    /// `resign` ends it. It lasts until the returned value is dropped.
+    ///
+    /// It has no number until [`LocalTerm::start`], so watches are not notified before.
+    pub(super) fn register(self: &Arc<Self>, guard: LockGuard, lease: Duration) -> LocalTerm {
         let Some(hold) = guard.held() else { unreachable!("the guard was made of a hold") };
         let (acquisition, engine) = (hold.acquired().clone(), Arc::clone(&hold.engine));
-        let active =
-            ActiveTerm { acquisition, number, state: Arc::new(watch::Sender::new(TermState::Leading)) };
-        self.term.send_replace(Some(active.clone()));
-        telemetry::term_started(guard.key(), number.get());
+        let active = ActiveTerm { acquisition, state: Arc::new(watch::Sender::new(TermState::Active)) };
+        self.term.send_if_modified(|term| {
+            *term = Some(active.clone());
+            false
+        });
         let (election, fork) = (Arc::clone(self), ForkDetector::new());
-        LocalTerm { election, guard: Some(guard), engine, lease, active, fork }
+        LocalTerm { election, guard: Some(guard), engine, lease, number: OnceLock::new(), active, fork }
     }
 
     /// Returns the number of the term of this process if it leads at `now`.
     pub(super) fn number(&self, now: BootInstant) -> Option<FencingToken> {
         let is_valid = |term: &&ActiveTerm| term.acquisition.0.check_valid(now).is_ok();
-        self.term.borrow().as_ref().filter(is_valid).map(|term| term.number)
+        let number = self.term.borrow().as_ref().filter(is_valid)?.acquisition.0.fencing_token();
+        number.map(FencingToken::new)
     }
 
-    /// Waits until this process starts or ends a term.
+    /// Returns a receiver that is notified when this process has started a term, and when it has
+    /// released the lock of one.
     pub(super) fn changes(&self) -> watch::Receiver<Option<ActiveTerm>> {
         self.term.subscribe()
     }
@@ -101,7 +101,6 @@ impl Election {
 #[derive(Clone, Debug)]
 pub(super) struct ActiveTerm {
     pub(super) acquisition: AcquisitionRef,
-    pub(super) number: FencingToken,
     /// Each term has its own, so that a term that has ended cannot end a newer one.
     state: Arc<watch::Sender<TermState>>,
 }
@@ -109,7 +108,7 @@ pub(super) struct ActiveTerm {
 /// The state of a term of this process.
 #[derive(Clone, Debug)]
 enum TermState {
-    Leading,
+    Active,
     /// The body is to be dropped.
     Resigning,
     /// The release has ended with this result. If the server has not confirmed that the lock is
@@ -126,11 +125,11 @@ impl TermState {
 impl ActiveTerm {
     pub(super) fn request_resignation(&self) {
         self.state.send_if_modified(|state| {
-            let leads = matches!(state, TermState::Leading);
-            if leads {
+            let is_active = matches!(state, TermState::Active);
+            if is_active {
                 *state = TermState::Resigning;
             }
-            leads
+            is_active
         });
     }
 
@@ -158,6 +157,8 @@ pub(super) struct LocalTerm {
     guard: Option<LockGuard>,
     engine: Arc<Engine>,
     lease: Duration,
+    /// Set when its body starts.
+    number: OnceLock<FencingToken>,
     active: ActiveTerm,
     fork: ForkDetector,
 }
@@ -172,11 +173,17 @@ impl LocalTerm {
         guard
     }
 
+    /// Records that the body of the term starts with this number.
+    pub(super) fn start(&self, number: FencingToken) {
+        telemetry::term_started(self.guard().key(), self.number.get_or_init(|| number).get());
+        self.election.term.send_modify(|_| {}); // watches can read the number now
+    }
+
     /// Waits until the term is to end: this process resigns, or the manager is shut down.
     pub(super) async fn resigned(&self) {
         let mut states = self.active.state.subscribe();
         tokio::select! {
-            _ = states.wait_for(|state| !matches!(state, TermState::Leading)) => {}
+            _ = states.wait_for(|state| !matches!(state, TermState::Active)) => {}
             () = self.engine.calls.closed.wait() => {}
         }
     }
@@ -188,7 +195,9 @@ impl Drop for LocalTerm {
             return; // before any mutex: the term is that of the parent
         }
         let Some(guard) = self.guard.take() else { return };
-        telemetry::term_ended(guard.key(), self.active.number.get());
+        if let Some(number) = self.number.get() {
+            telemetry::term_ended(guard.key(), number.get());
+        }
         let release = TermRelease {
             election: Arc::clone(&self.election),
             term: self.active.clone(),
@@ -258,7 +267,9 @@ mod tests {
         let guard = acquiring.expect("it does not wait").expect("it is free");
         let number = guard.fencing_token().now_or_never().expect("it does not wait").expect("it is held");
         let election = locks.elections().of(guard.key(), locks.engine().now());
-        (election.lead(guard, number, LEASE), locks)
+        let leading = election.register(guard, LEASE);
+        leading.start(number);
+        (leading, locks)
     }
 
     const LEASE: Duration = Duration::from_secs(30);

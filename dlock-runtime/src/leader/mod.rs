@@ -176,7 +176,8 @@ impl Leadership {
     ///
     /// The body is dropped at its current await. If another process waits, it leads one round trip
     /// later, and this one pauses for one lease before it contends again. If this process does not
-    /// lead, it changes nothing.
+    /// hold the lock, the call changes nothing, so a call of `lead` that waits for the lock may lead
+    /// immediately after it.
     ///
     /// `Ok` means that the server has confirmed the release, or that this process holds nothing.
     /// That also applies if the future of [`lead`](Self::lead) is dropped, or if its term ends for
@@ -240,8 +241,8 @@ impl Leadership {
         self.lease.unwrap_or(self.manager.engine().lease)
     }
 
-    /// Runs the body of one term until it returns, the lock is lost, or the process resigns. Then
-    /// drops it, and releases the lock.
+    /// Gets the number of one term, and runs its body until it returns, the lock is lost, or the
+    /// process resigns. Then drops it, and releases the lock.
     async fn run_term<F, Fut>(
         &self,
         guard: LockGuard,
@@ -254,13 +255,16 @@ impl Leadership {
     {
         let engine = self.manager.engine();
         let unavailable = |error: &Error| telemetry::task_unavailable(error, engine.event_limits());
-        let number = guard.fencing_token().await.inspect_err(unavailable)?;
-        let leading = election.lead(guard, number, self.lease_or_default());
+        let leading = election.register(guard, self.lease_or_default());
         let (guard, active) = (leading.guard(), leading.active().clone());
         let key = guard.key().clone();
-        let term = Term::new(engine, &key, &active);
         let ended = {
-            let mut running = pin!(body(term));
+            let mut running = pin!(async {
+                let number = guard.fencing_token().await.inspect_err(unavailable)?;
+                leading.start(number);
+                body(Term::new(engine, &key, number, &active)).await;
+                Ok(TermEnd::Returned)
+            });
             let mut ending = in_one_process(async {
                 tokio::select! {
                     biased;
@@ -274,7 +278,7 @@ impl Leadership {
                 if let Poll::Ready(ended) = Pin::new(&mut ending).poll(cx) {
                     return Poll::Ready(ended);
                 }
-                running.as_mut().poll(cx).map(|_| Ok(TermEnd::Returned))
+                running.as_mut().poll(cx)
             })
             .await
         };

@@ -18,12 +18,18 @@ use crate::leader::elections::ActiveTerm;
 pub struct Term {
     engine: Arc<Engine>,
     key: LockKey,
+    number: FencingToken,
     active: ActiveTerm,
 }
 
 impl Term {
-    pub(super) fn new(engine: &Arc<Engine>, key: &LockKey, active: &ActiveTerm) -> Self {
-        Self { engine: Arc::clone(engine), key: key.clone(), active: active.clone() }
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        key: &LockKey,
+        number: FencingToken,
+        active: &ActiveTerm,
+    ) -> Self {
+        Self { engine: Arc::clone(engine), key: key.clone(), number, active: active.clone() }
     }
 
     /// Returns the number of the term, which is the fencing token of its lock.
@@ -31,7 +37,7 @@ impl Term {
     /// It is higher than the numbers of all earlier terms of this name, in all processes.
     #[must_use]
     pub fn number(&self) -> FencingToken {
-        self.active.number
+        self.number
     }
 
     /// Returns `true` if the lease is valid, by this machine's clock. It sends no request.
