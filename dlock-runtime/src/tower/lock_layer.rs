@@ -40,7 +40,7 @@ use crate::tower::accept;
 ///
 /// A handler fails if it returns an error, a status of 400 or above, or a `grpc-status` other than
 /// 0. Then [`MinHoldOn::Ok`](crate::MinHoldOn::Ok) does not retain the lock, and a loss does not
-/// replace what a completed handler has returned.
+/// replace the response of a completed handler: [`Error::Lost`] is in its extensions.
 ///
 /// If there is no lock, the handler does not run. The response is a problem document (RFC 9457)
 /// with [`Error::http_status`], and with `Retry-After` if [`Error::retry_after`] is `Some`. For a
@@ -280,7 +280,13 @@ impl LockedCall {
                 let mut leaving = Releasing::new(held, ended, options, &telemetry);
                 return match poll_fn(|cx| leaving.poll(&telemetry, cx)).await {
                     Err(error) if body.as_ref().value().is_none_or(succeeds) => Err(error),
-                    _ => Ok(body.take().map(|response| response.map(LayerBody::received))),
+                    left => Ok(body.take().map(|mut response| {
+                        if let Err(lost) = left {
+                            // The loss may have caused the error: see the layers further outside.
+                            response.extensions_mut().insert(lost);
+                        }
+                        response.map(LayerBody::received)
+                    })),
                 };
             }
             body.take()

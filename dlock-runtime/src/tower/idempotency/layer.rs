@@ -51,7 +51,7 @@ use crate::tower::response_problem::has_grpc_error;
 /// | the body is too long; ended early | 413; 400 |
 /// | the handler crashed | until its [`lease`](Self::lease) ends, as while it runs; then 500, see [`on_crash`](Self::on_crash) |
 /// | the handler panicked | none, since the service panics; later requests get 500, see [`on_crash`](Self::on_crash) |
-/// | a [`LockLayer`](crate::tower::LockLayer) inside lost its lock | its 500; later requests as after a crash |
+/// | a [`LockLayer`](crate::tower::LockLayer) inside lost its lock | its 500, or the error of the handler; later requests as after a crash |
 /// | the response is not stored | 500: the handler does not run again |
 /// | the server is unavailable | 503 with `Retry-After` |
 ///
