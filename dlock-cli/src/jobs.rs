@@ -37,7 +37,7 @@ pub(crate) async fn run(url: &str, name: &str, action: JobAction, yes: bool) -> 
         JobAction::Get | JobAction::Pause => "is paused: its ticks are skipped",
         JobAction::Resume => "runs at its ticks",
         JobAction::Run => {
-            "is requested: a runner starts it within one lease, or when the active run has ended; `reset` withdraws it"
+            "is requested: a runner starts it within one lease, or within one lease after the active run has ended; `reset` withdraws it"
         }
         JobAction::Reset if status.is_paused => "is reset, and is still paused: its ticks are skipped",
         JobAction::Reset => "is reset: its next tick runs",

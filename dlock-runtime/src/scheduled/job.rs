@@ -255,9 +255,9 @@ impl Job {
 
     /// Requests a run at once, in addition to the schedule.
     ///
-    /// A [`Jobs`](crate::scheduled::Jobs) runner of any replica carries it out, within one lease or
-    /// at the next tick. It changes neither the last slot nor the number of missed ticks, and runs
-    /// even if the job is paused.
+    /// A [`Jobs`](crate::scheduled::Jobs) runner of any replica carries it out, within one lease,
+    /// or within one lease after the active run has ended. It changes neither the last slot nor the
+    /// number of missed ticks, and runs even if the job is paused.
     ///
     /// # Errors
     ///

@@ -52,6 +52,7 @@ use crate::tower::response_problem::has_grpc_error;
 /// | the handler crashed | until its [`lease`](Self::lease) ends, as while it runs; then 500, see [`on_crash`](Self::on_crash) |
 /// | the handler panicked | none, since the service panics; later requests get 500, see [`on_crash`](Self::on_crash) |
 /// | a [`LockLayer`](crate::tower::LockLayer) inside lost its lock | its 500, or the error of the handler; later requests as after a crash |
+/// | the same while the body is sent, with [`until_body_end`](crate::tower::LockLayer::until_body_end) | it is cut; later requests get 500: it is not stored |
 /// | the response is not stored | 500: the handler does not run again |
 /// | the server is unavailable | 503 with `Retry-After` |
 ///
@@ -59,15 +60,15 @@ use crate::tower::response_problem::has_grpc_error;
 /// the extensions of the response.
 ///
 /// Stored are responses with 2xx, 3xx, and 4xx, except 401, 403, 408, 409, 421, 425, and 429, and
-/// except errors of gRPC; see [`store`](Self::store). After another response, the next request runs the handler; also after
-/// one without 2xx to a request whose body ended early. A stored response has its status, its body,
-/// and these headers: `content-type`, `content-encoding`, `content-language`, `location`,
-/// `content-location`, `etag`, `last-modified`, `link`, and those of
-/// [`replay_headers`](Self::replay_headers). `Set-Cookie` is never stored.
+/// except errors of gRPC in the headers; see [`store`](Self::store). After another response, the
+/// next request runs the handler; also after one without 2xx to a request whose body ended early. A
+/// stored response has its status, its body, and these headers: `content-type`, `content-encoding`,
+/// `content-language`, `location`, `content-location`, `etag`, `last-modified`, `link`, and those
+/// of [`replay_headers`](Self::replay_headers). `Set-Cookie` is never stored.
 ///
 /// A response that is longer than [`max_response`](Self::max_response), has trailers, is an
-/// upgrade, or is `text/event-stream` is sent as it is. Later requests get 500 with the code
-/// `result_not_stored`.
+/// upgrade, or is `text/event-stream` is sent as it is. It counts as completed, also with an error
+/// of gRPC in its trailers. Later requests get 500 with the code `result_not_stored`.
 ///
 /// Put timeouts, layers that catch panics, compression, and CORS outside this layer. A timeout
 /// inside drops the handler at any point, and the next request runs it again. For CORS, expose the
