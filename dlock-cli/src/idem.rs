@@ -24,10 +24,12 @@ pub(crate) async fn get(url: &str, key: &str) -> Result<ExitCode> {
 /// Stores the result of a call whose outcome is unknown. `replace`: also instead of a result that
 /// an operator has stored.
 pub(crate) async fn done(url: &str, key: &str, json: &str, replace: bool) -> Result<ExitCode> {
-    // A parsed value would round numbers above 64 bits, so the text is stored as typed.
-    let result: &serde_json::value::RawValue = match serde_json::from_str(json) {
+    // A parsed value would round numbers above 64 bits, so the text is stored as typed. But raw text
+    // may be more than a reader decodes, such as `1e999`, so it is parsed too.
+    let parsed = serde_json::from_str::<serde_json::Value>(json);
+    let result: &serde_json::value::RawValue = match parsed.and_then(|_| serde_json::from_str(json)) {
         Ok(result) => result,
-        Err(problem) => return Ok(failed(&format!("`--done` is not JSON: {problem}"))),
+        Err(problem) => return Ok(failed(&format!("`--done` is not JSON that callers can read: {problem}"))),
     };
     let key = LockKey::from_shown(key)?;
     let manager = LockManager::connect(url).await?;

@@ -217,6 +217,14 @@ async fn a_crashed_call_is_shown_resolved_and_forgotten() {
     assert!(code == 0 && text.contains("its outcome is unknown") && text.contains("psp"), "{code}: {text}");
     let (code, text) = of_key(&["idem", "resolve", "--done", "{not JSON"]);
     assert!(code == 2 && text.contains("not JSON"), "{code}: {text}");
+    // No reader decodes a number out of range, or half of a surrogate pair.
+    for undecodable in ["1e999", r#""\ud800""#, r#"{"paid":[-1e999]}"#] {
+        let (code, text) = of_key(&["idem", "resolve", "--done", undecodable]);
+        assert!(
+            code == 2 && text.contains("not JSON that callers can read"),
+            "{undecodable}: {code}: {text}"
+        );
+    }
     let (code, text) = of_key(&["idem", "resolve", "--done", "41"]);
     assert!(code == 0 && text.contains("resolved"), "{code}: {text}");
     let replayed = call.run(async |_| Ok::<_, dlock_runtime::Error>(1)).await.expect("it is replayed");
