@@ -53,24 +53,25 @@ pub(crate) async fn forget(url: &str, key: &str, yes: bool) -> Result<ExitCode> 
     let key = LockKey::from_shown(key)?;
     let manager = LockManager::connect(url).await?;
     let call = manager.idempotent(&key);
-    let is_completed =
-        |state| matches!(state, IdempotencyState::Completed | IdempotencyState::ResultNotStored);
-    if !yes && call.status().await?.is_some_and(|status| is_completed(status.state())) {
-        return Ok(failed(&format!(
-            "`{key}` has completed, and without its record the next call runs again: confirm with `--yes`"
-        )));
-    }
-    let was_there = match call.forget().await {
+    // The store decides: a call that completes between two requests would be forgotten too.
+    let forgotten = if yes { call.forget().await } else { call.forget_unless_completed().await };
+    let is_forgotten = match forgotten {
         Err(Error::InProgress { .. }) => return still_running(&manager, &key).await,
         forgotten => forgotten?,
     };
-    if was_there {
+    let code = if is_forgotten {
         say(&format!("`{key}` is forgotten: the next call runs\n"));
+        ExitCode::SUCCESS
+    } else if !yes && call.status().await?.is_some() {
+        failed(&format!(
+            "`{key}` has completed, and without its record the next call runs again: confirm with `--yes`"
+        ))
     } else {
         say(&format!("`{key}` has no record; {TYPED_SO}\n"));
-    }
+        ExitCode::FAILURE
+    };
     manager.shutdown(Duration::ZERO).await;
-    Ok(if was_there { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(code)
 }
 
 /// Reports that a call is running, or that the lease of its killed process lasts.

@@ -91,6 +91,7 @@ async fn refuses_records_and_leaders(locks: &LockManager) {
     refused("a waiting one", waiting.run(async |_| -> Result<(), Error> { panic!("a body starts") })).await;
     refused("status", call.status()).await;
     refused("forget", call.forget()).await;
+    refused("forget_unless_completed", call.forget_unless_completed()).await;
     refused("resolve", call.resolve(&7)).await;
     let schedule = Schedule::every(SOON).expect("a valid period");
     refused("a job", job.run(&schedule, async |_| -> Result<(), Error> { panic!("a body starts") })).await;

@@ -411,10 +411,13 @@ async fn an_operator_resolves_or_forgets_a_crash() {
 
         assert!(done.resolve(&41).await.expect("the store replies"));
         assert!(!done.resolve(&42).await.expect("the store replies"), "there is a result");
-        assert!(undone.forget().await.expect("the store replies"));
-        assert!(!undone.forget().await.expect("the store replies"), "it is gone");
+        assert!(!done.forget_unless_completed().await.expect("the store replies"), "there is a result");
+        assert!(undone.forget_unless_completed().await.expect("the store replies"));
+        assert!(!undone.forget_unless_completed().await.expect("the store replies"), "it is gone");
 
         assert_eq!(runs.run(&done).await.expect("it is replayed"), (41, true));
         assert_eq!(runs.run(&undone).await.expect("it runs"), (1, false));
+        assert!(done.forget().await.expect("the store replies"));
+        assert!(!done.forget().await.expect("the store replies"), "it is gone");
     }
 }

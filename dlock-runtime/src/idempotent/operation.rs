@@ -4,7 +4,7 @@
 //! {1, attempt, step, result ..}                       Started
 //! {2, function}                                       KeyReused
 //! {3, fingerprint, function, version, phase, ..}      Completed, Running, Crashed
-//! 1 | 0 | -1 | -2                                     Done | NotOwner | Absent | StillRunning
+//! 1 | 0 | -1 | -2 | -3                                Done | NotOwner | Absent | StillRunning | HasCompleted
 //! {4, ..}, nil                                        Snapshot
 //! ```
 
@@ -59,7 +59,7 @@ impl StoreOperation for RecordOperation {
             IdempotencyEvent::Forget { .. } => &FORGET,
             IdempotencyEvent::Dequeue { .. } => &DEQUEUE,
             IdempotencyEvent::Resolve { .. } => &RESOLVE,
-            IdempotencyEvent::Remove => &REMOVE,
+            IdempotencyEvent::Remove { .. } => &REMOVE,
             IdempotencyEvent::Read => &READ,
         }
     }
@@ -86,7 +86,8 @@ impl StoreOperation for RecordOperation {
                 let (kind, bytes) = result_arguments(result);
                 vec![shown(ttl), kind, bytes, text(if *replaces { "1" } else { "0" })]
             }
-            IdempotencyEvent::Remove | IdempotencyEvent::Read => Vec::new(),
+            IdempotencyEvent::Remove { completed } => vec![text(if *completed { "1" } else { "0" })],
+            IdempotencyEvent::Read => Vec::new(),
         }
     }
 
@@ -102,7 +103,7 @@ impl StoreOperation for RecordOperation {
     }
 
     fn is_repeatable(&self) -> bool {
-        !matches!(self.0, IdempotencyEvent::Resolve { .. } | IdempotencyEvent::Remove)
+        !matches!(self.0, IdempotencyEvent::Resolve { .. } | IdempotencyEvent::Remove { .. })
     }
 
     fn is_cleanup(&self) -> bool {
@@ -213,6 +214,7 @@ fn encode(reply: &IdempotencyReply) -> ScriptReply {
         IdempotencyReply::NotOwner => int(0),
         IdempotencyReply::Absent => int(-1),
         IdempotencyReply::StillRunning => int(-2),
+        IdempotencyReply::HasCompleted => int(-3),
         IdempotencyReply::Snapshot(None) => ScriptReply::Nil,
         IdempotencyReply::Snapshot(Some(snapshot)) => encode_snapshot(snapshot),
     }
@@ -257,6 +259,7 @@ pub(super) fn decode(reply: &ScriptReply) -> Result<IdempotencyReply, Unreadable
         ScriptReply::Int(0) => return Ok(IdempotencyReply::NotOwner),
         ScriptReply::Int(-1) => return Ok(IdempotencyReply::Absent),
         ScriptReply::Int(-2) => return Ok(IdempotencyReply::StillRunning),
+        ScriptReply::Int(-3) => return Ok(IdempotencyReply::HasCompleted),
         reply => reply.as_array().ok_or(UnreadableReply::Unexpected)?,
     };
     let about_record = match parts {

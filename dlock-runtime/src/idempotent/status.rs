@@ -187,7 +187,21 @@ impl<P> Idempotent<P> {
     /// If the future is dropped, and after [`Error::Unavailable`], the record may or may not be
     /// deleted. The request is not sent again, since another call may have completed by then.
     pub async fn forget(&self) -> Result<bool> {
-        self.change(IdempotencyEvent::Remove).await
+        self.change(IdempotencyEvent::Remove { completed: true }).await
+    }
+
+    /// Like [`forget`](Self::forget), but keeps the record of a call that has completed, also if it
+    /// completes meanwhile. Returns `false` then, and if there is no record.
+    ///
+    /// # Errors
+    ///
+    /// As [`forget`](Self::forget).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`forget`](Self::forget).
+    pub async fn forget_unless_completed(&self) -> Result<bool> {
+        self.change(IdempotencyEvent::Remove { completed: false }).await
     }
 
     /// Stores the result of a call whose outcome is unknown, as JSON. Returns `false` if there is
@@ -245,7 +259,9 @@ impl<P> Idempotent<P> {
     async fn change(&self, event: IdempotencyEvent) -> Result<bool> {
         match self.send(event).await? {
             IdempotencyReply::Done => Ok(true),
-            IdempotencyReply::Absent | IdempotencyReply::NotOwner => Ok(false),
+            IdempotencyReply::Absent | IdempotencyReply::NotOwner | IdempotencyReply::HasCompleted => {
+                Ok(false)
+            }
             IdempotencyReply::StillRunning => {
                 Err(Error::InProgress { key: self.key.clone()?, retry_after: None })
             }

@@ -144,7 +144,7 @@ fn event_of(choice: u64) -> IdempotencyEvent {
         7 => IdempotencyEvent::Complete { token, result, ttl },
         8 => IdempotencyEvent::Forget { token, has_run: draw(2) == 0, ttl },
         9 => IdempotencyEvent::Dequeue { waiter: format!("{number:040}") },
-        10 if draw(3) == 0 => IdempotencyEvent::Remove,
+        10 if draw(3) == 0 => IdempotencyEvent::Remove { completed: draw(2) == 0 },
         10 => IdempotencyEvent::Resolve { result, replaces: draw(2) == 0, ttl },
         _ => IdempotencyEvent::Read,
     }

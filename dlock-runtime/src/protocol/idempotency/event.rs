@@ -28,8 +28,9 @@ pub(crate) enum IdempotencyEvent {
     /// instead of a result that an operator has stored. Replies: `Done`, `Absent`, `StillRunning`,
     /// or `NotOwner` if there is a result, or the call starts again.
     Resolve { result: StoredResult, replaces: bool, ttl: u64 },
-    /// An operator deletes the record. Replies: `Done`, `Absent`, or `StillRunning`.
-    Remove,
+    /// An operator deletes the record; with `completed`, also that of a completed call. Replies:
+    /// `Done`, `Absent`, `StillRunning`, or `HasCompleted`.
+    Remove { completed: bool },
     /// Reads the record. Replies: `Snapshot`.
     Read,
 }
@@ -74,6 +75,8 @@ pub(crate) enum IdempotencyReply {
     Absent,
     /// The lease of the owner is not over.
     StillRunning,
+    /// The call has completed, so its record stays.
+    HasCompleted,
     /// The record, or `None` if there is none.
     Snapshot(Option<Box<RecordSnapshot>>),
 }

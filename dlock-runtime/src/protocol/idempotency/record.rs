@@ -205,10 +205,13 @@ impl IdempotencyRecord {
                 RecordChange::Reply(IdempotencyReply::Done)
             }
             IdempotencyEvent::Resolve { result, replaces, ttl } => self.resolve(result, *replaces, *ttl, now),
-            IdempotencyEvent::Remove if self.lease_left(now).is_some() => {
-                RecordChange::Reply(IdempotencyReply::StillRunning)
-            }
-            IdempotencyEvent::Remove => RecordChange::Deleted,
+            IdempotencyEvent::Remove { completed } => match self.phase {
+                _ if self.lease_left(now).is_some() => RecordChange::Reply(IdempotencyReply::StillRunning),
+                RecordPhase::Completed(_) if !completed => {
+                    RecordChange::Reply(IdempotencyReply::HasCompleted)
+                }
+                _ => RecordChange::Deleted,
+            },
         }
     }
 

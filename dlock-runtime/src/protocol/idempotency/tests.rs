@@ -264,7 +264,6 @@ fn an_operator_resolves_only_what_is_unknown() {
     assert_eq!(rig.apply(&resolve()).0, IdempotencyReply::Absent);
     rig.begin(one, OnCrash::Fail);
     assert_eq!(rig.apply(&resolve()).0, IdempotencyReply::StillRunning);
-    assert_eq!(rig.apply(&IdempotencyEvent::Remove).0, IdempotencyReply::StillRunning);
 
     rig.now = LEASE;
     assert_eq!(rig.apply(&resolve()).0, IdempotencyReply::Done);
@@ -272,8 +271,32 @@ fn an_operator_resolves_only_what_is_unknown() {
     assert_eq!(rig.apply(&resolve()).0, IdempotencyReply::NotOwner, "there is a result");
     let seen = rig.begin(two, OnCrash::Fail);
     assert!(matches!(seen, IdempotencyReply::Completed { result, .. } if result == stored("operator")));
-    assert_eq!(rig.apply(&IdempotencyEvent::Remove).0, IdempotencyReply::Done);
-    assert!(rig.slot.is_none());
+}
+
+#[test]
+fn an_operator_removes_a_completed_call_only_on_purpose() {
+    let [one, two, three] = tokens();
+    let remove = |rig: &mut Rig, completed| rig.apply(&IdempotencyEvent::Remove { completed }).0;
+    for completed in [false, true] {
+        let mut rig = Rig::default();
+        assert_eq!(remove(&mut rig, completed), IdempotencyReply::Absent);
+        rig.begin(one, OnCrash::Fail);
+        assert_eq!(remove(&mut rig, completed), IdempotencyReply::StillRunning);
+        rig.now = LEASE;
+        assert_eq!(remove(&mut rig, completed), IdempotencyReply::Done, "it has crashed");
+        assert!(rig.slot.is_none());
+
+        rig.begin(two, OnCrash::Fail);
+        rig.step(two, "a");
+        rig.forget(two, true);
+        assert_eq!(remove(&mut rig, completed), IdempotencyReply::Done, "it has only steps");
+
+        rig.begin(three, OnCrash::Fail);
+        rig.complete(three, "x");
+        let expected = if completed { IdempotencyReply::Done } else { IdempotencyReply::HasCompleted };
+        assert_eq!(remove(&mut rig, completed), expected);
+        assert_eq!(rig.slot.is_none(), completed);
+    }
 }
 
 #[test]

@@ -58,6 +58,7 @@ enum Answer {
     NotOwner,
     Absent,
     StillRunning,
+    HasCompleted,
     Other,
 }
 
@@ -74,6 +75,7 @@ impl Answer {
             IdempotencyReply::NotOwner => Self::NotOwner,
             IdempotencyReply::Absent => Self::Absent,
             IdempotencyReply::StillRunning => Self::StillRunning,
+            IdempotencyReply::HasCompleted => Self::HasCompleted,
             IdempotencyReply::KeyReused { .. } | IdempotencyReply::Snapshot(_) => Self::Other,
         }
     }
@@ -111,9 +113,10 @@ impl Model {
                 }
                 ModelPhase::Forgotten { .. } | ModelPhase::Completed { .. } => Answer::NotOwner,
             },
-            IdempotencyEvent::Remove => match self.phase {
+            IdempotencyEvent::Remove { completed } => match self.phase {
                 ModelPhase::Absent => Answer::Absent,
                 ModelPhase::Running { lease_end, .. } if now < lease_end => Answer::StillRunning,
+                ModelPhase::Completed { .. } if !completed => Answer::HasCompleted,
                 _ => {
                     *self = Self::default();
                     Answer::Done
@@ -217,7 +220,8 @@ fn moves(calls: [(Token, OnCrash); 2]) -> Vec<Move> {
     let operator = [
         IdempotencyEvent::Resolve { result: result("operator".to_owned()), replaces: false, ttl: TTL },
         IdempotencyEvent::Resolve { result: result("again".to_owned()), replaces: true, ttl: TTL },
-        IdempotencyEvent::Remove,
+        IdempotencyEvent::Remove { completed: false },
+        IdempotencyEvent::Remove { completed: true },
     ];
     let events = calls.into_iter().flat_map(of_call).chain(operator);
     events.map(Move::Event).chain([Move::LeasesPass]).collect()
