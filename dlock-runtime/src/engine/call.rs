@@ -65,17 +65,47 @@ impl Engine {
         limit: Duration,
         on_end: impl FnOnce(Result<ScriptReply, Failure>) + Send + 'static,
     ) {
-        debug_assert!(operation.is_repeatable(), "it may be sent many times");
-        let bytes = operation.arguments().iter().map(|argument| argument.len()).sum();
-        let Some(slot) = self.calls.admit(bytes, operation.is_cleanup()) else {
+        let mut on_end = Some(on_end);
+        let on_reply = move |reply| {
+            if let Some(on_end) = on_end.take() {
+                on_end(reply);
+            }
+            false
+        };
+        self.call_in_order(key, vec![operation], limit, on_reply, || {});
+    }
+
+    /// Runs operations in the background as [`call_in_background`](Self::call_in_background) does,
+    /// each after the reply to the one before, as long as `on_reply` returns `true`. Then it calls
+    /// `on_end`.
+    ///
+    /// All are admitted at once, since those that wait for their turn are in memory too. If they
+    /// are not admitted, the failure is that of the first.
+    pub(crate) fn call_in_order(
+        self: &Arc<Self>,
+        key: Name,
+        operations: Vec<Arc<dyn StoreOperation>>,
+        limit: Duration,
+        mut on_reply: impl FnMut(Result<ScriptReply, Failure>) -> bool + Send + 'static,
+        on_end: impl FnOnce() + Send + 'static,
+    ) {
+        let all = operations.iter();
+        debug_assert!(all.clone().all(|operation| operation.is_repeatable()), "they may be sent many times");
+        let bytes = all.clone().flat_map(|operation| operation.arguments()).map(|part| part.len()).sum();
+        let Some(slot) = self.calls.admit(bytes, all.clone().all(|operation| operation.is_cleanup())) else {
             let problem = "too many requests of this manager wait for a reply in the background";
-            return on_end(Err(Failure::new(FailureKind::Passing, problem)));
+            on_reply(Err(Failure::new(FailureKind::Passing, problem)));
+            return on_end();
         };
         let (engine, active) = (Arc::downgrade(self), self.active_call());
         self.backend.spawn(Box::pin(async move {
-            let reply = call_until_answered(&engine, &key, &operation, limit).await;
+            for operation in operations {
+                if !on_reply(call_until_answered(&engine, &key, &operation, limit).await) {
+                    break;
+                }
+            }
             drop(slot);
-            on_end(reply);
+            on_end();
             drop(active);
         }));
     }

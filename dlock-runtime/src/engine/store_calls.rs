@@ -5,6 +5,7 @@
 //!
 //! - A call in the background is sent again until it has a definite reply, for a bounded time.
 //! - Calls in the background are bounded in number and in bytes, and cleanups use at most half.
+//!   Calls in order count as one, with the sum of their bytes.
 #![allow(dead_code, reason = "used by features that are not locks")]
 
 use std::collections::HashMap;
@@ -67,7 +68,7 @@ struct BackgroundLoad {
     bytes: usize,
 }
 
-/// The place of one call in the background.
+/// The place of one call, or of several in order, in the background.
 #[derive(Debug)]
 pub(super) struct BackgroundSlot {
     calls: Arc<StoreCalls>,
@@ -160,6 +161,12 @@ impl StoreCalls {
         load.count += 1;
         load.bytes += bytes;
         Some(BackgroundSlot { calls: Arc::clone(self), bytes })
+    }
+
+    /// Returns the bytes of the calls in the background.
+    #[cfg(test)]
+    pub(crate) fn background_bytes(&self) -> usize {
+        lock(&self.background).bytes
     }
 
     /// Counts an activity that a shutdown waits for, until the returned value is dropped.

@@ -539,6 +539,35 @@ async fn background_calls_beyond_the_bounds_end_without_a_reply() {
     }
 }
 
+/// Those that wait for their turn are in memory too.
+#[tokio::test(start_paused = true)]
+async fn background_calls_in_order_count_with_the_sum_of_their_bytes() {
+    let fixture = Fixture::new();
+    let sizes = [0, MAX_BACKGROUND_BYTES / 4, MAX_BACKGROUND_BYTES / 4];
+    let orders: Vec<_> = (0..3)
+        .map(|_| {
+            let (replies, ends) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let (count_reply, count_end) = (Arc::clone(&replies), Arc::clone(&ends));
+            let operations = sizes.map(|bytes| -> Arc<dyn StoreOperation> {
+                Arc::new(TestOperation { arguments: vec![vec![0; bytes]], ..TestOperation::default() })
+            });
+            let on_reply = move |reply: Result<ScriptReply, Failure>| {
+                assert!(reply.is_err());
+                count_reply.fetch_add(1, Ordering::SeqCst);
+                true
+            };
+            let on_end = move || _ = count_end.fetch_add(1, Ordering::SeqCst);
+            fixture.engine.call_in_order(name("order:7"), operations.into(), LEASE, on_reply, on_end);
+            (replies, ends)
+        })
+        .collect();
+
+    let seen =
+        orders.iter().map(|(replies, ends)| (replies.load(Ordering::SeqCst), ends.load(Ordering::SeqCst)));
+
+    assert_eq!(seen.collect::<Vec<_>>(), [(0, 0), (0, 0), (1, 1)], "the third is refused, and ends once");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_the_last_hold_and_call() {
     for (of_guards, of_call) in [([2, 4], 3), ([2, 3], 5), ([0, 0], 1), ([1, 1], 0)] {

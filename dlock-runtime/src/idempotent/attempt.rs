@@ -1,6 +1,6 @@
 //! [`Attempt`], one attempt that runs: its lease and its steps.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::error::{Error, LossCause, Result};
 use crate::idempotent::operation::{RecordOperation, UnreadableReply, decode, lease_reply, undo_of_begin};
 use crate::key::{LockKey, Name};
 use crate::manager::LockManager;
-use crate::protocol::command::{Failure, FailureKind};
+use crate::protocol::command::{Failure, FailureKind, ScriptReply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::idempotency::OnCrash;
 use crate::protocol::idempotency::event::{IdempotencyEvent, IdempotencyReply};
@@ -303,8 +303,19 @@ impl Attempt {
     /// Sends events in the background, each after the reply to the one before. The first event that
     /// is refused, or has no reply within the time to live of the record, ends the order.
     fn send_in_order(&self, events: Vec<IdempotencyEvent>, on_end: impl FnOnce() + Send + 'static) {
-        let of = (self.key().clone(), Name::clone(&self.lease.record), Arc::clone(&self.steps));
-        send_in_order(self.engine(), of, events.into(), self.terms.ttl, Box::new(on_end));
+        let (key, record) = (self.key().clone(), Name::clone(&self.lease.record));
+        let steps = Arc::clone(&self.steps);
+        let order: Vec<_> = events.into_iter().map(|event| Arc::new(RecordOperation(event))).collect();
+        let operations = order.iter().map(|operation| Arc::clone(operation) as Arc<dyn StoreOperation>);
+        let (operations, mut order) = (operations.collect(), order.into_iter());
+        let on_reply = move |reply: Result<ScriptReply, Failure>| {
+            let reply = reply.and_then(|reply| decode(&reply).map_err(|_| unexpected_reply()));
+            order.next().is_some_and(|operation| {
+                on_reply(&steps, &key, &operation.0, reply.as_ref().map_err(|failure| &*failure.reason));
+                matches!(reply, Ok(IdempotencyReply::Done))
+            })
+        };
+        self.engine().call_in_order(record, operations, self.terms.ttl, on_reply, on_end);
     }
 
     /// Returns the start that may take effect after `end`, which forgets the attempt, and is to be
@@ -320,28 +331,6 @@ impl Attempt {
         let (record, operation) = (Name::clone(&self.lease.record), Arc::new(RecordOperation(event)));
         self.engine().call_in_background(record, operation, self.terms.ttl, |_| {});
     }
-}
-
-/// Sends `events` as [`Attempt::send_in_order`] does.
-fn send_in_order(
-    engine: &Arc<Engine>,
-    (key, record, steps): (LockKey, Name, Arc<Mutex<Steps>>),
-    mut events: VecDeque<IdempotencyEvent>,
-    limit: Duration,
-    on_end: Box<dyn FnOnce() + Send>,
-) {
-    let Some(event) = events.pop_front() else { return on_end() };
-    let (weak, name) = (Arc::downgrade(engine), Name::clone(&record));
-    engine.call_in_background(name, Arc::new(RecordOperation(event.clone())), limit, move |reply| {
-        let reply = reply.and_then(|reply| decode(&reply).map_err(|_| unexpected_reply()));
-        on_reply(&steps, &key, &event, reply.as_ref().map_err(|failure| &*failure.reason));
-        match weak.upgrade() {
-            Some(engine) if matches!(reply, Ok(IdempotencyReply::Done)) => {
-                send_in_order(&engine, (key, record, steps), events, limit, on_end);
-            }
-            _ => on_end(),
-        }
-    });
 }
 
 /// Handles the reply to an event, or the reason why it has none: reports a result that was not

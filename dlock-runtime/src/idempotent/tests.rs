@@ -377,7 +377,7 @@ async fn a_duplicate_with_another_payload_does_not_wait() {
 mod outages {
     use super::*;
     use crate::engine::store_calls::MAX_BACKGROUND_CALLS;
-    use crate::idempotent::OnUnavailable;
+    use crate::idempotent::{BytesOutcome, OnUnavailable};
     use crate::telemetry::tests::emitted;
     use crate::testing::TestLocks;
 
@@ -473,6 +473,27 @@ mod outages {
 
             assert_eq!(again.await.expect("it resumes").into_value(), 1, "{panics}: it is not repeated");
         }
+    }
+
+    /// The steps that are sent before the end are in memory until then.
+    #[tokio::test(start_paused = true)]
+    async fn an_end_in_the_background_is_admitted_with_its_steps() {
+        const BYTES: usize = 60_000;
+        let locks = TestLocks::new();
+        let manager = locks.manager();
+        let call = manager.idempotent("k");
+        let ended = call.run_bytes_attached(async |record| {
+            let outage = locks.outage();
+            for name in ["a", "b"] {
+                record.step(name, async || Ok::<_, Error>("x".repeat(BYTES))).await.expect("it ran");
+            }
+            (Completion::Crashed, outage)
+        });
+
+        let Ok(BytesOutcome::Ran(_outage)) = ended.await else { panic!("it runs") };
+
+        let bytes = manager.engine().calls.background_bytes();
+        assert!(bytes >= 2 * 2 * BYTES, "each step alone, and again before the end: {bytes}");
     }
 
     /// The request in the background arrives when the attempt has ended.
