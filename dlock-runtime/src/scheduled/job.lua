@@ -291,7 +291,9 @@ end
 
 if slot < int('s') or (slot <= int('sk') and not waits) then return answer('skip', 'late', int('s')) end
 
-local since = math.max(int('s'), int('sk'), int('k'))
+-- A slot that was given back starts again, even if newer ones were skipped for it.
+local decided = r.t == 'U' and int('s') - 1 or math.max(int('s'), int('sk'))
+local since = math.max(decided, int('k'))
 if previous ~= '' and since < tonumber(previous) and not waits then return answer('missed', since) end
 
 local left = r.o and lease_left() or 0

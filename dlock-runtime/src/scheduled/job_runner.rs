@@ -164,10 +164,8 @@ impl JobRunner {
             }
         };
         let Some(record) = record else { return Ok(()) };
-        let now = self.now();
-        let since = record.decided().max(record.known.unwrap_or(now));
         if self.call.schedule.catch_up != CatchUp::None {
-            self.run_missed(since, now + 1, &stop).await?;
+            self.run_missed(record.caught_up(), self.now() + 1, &stop).await?;
         }
         self.check(record, &stop).await
     }

@@ -79,7 +79,8 @@ pub(crate) enum BeginReply {
     Wait { lease_left: u64 },
     /// It does not run here.
     Skip(SkipReason),
-    /// Slots after this one, and since the job was first seen, must run first.
+    /// Missed slots after this one, and since the job was first seen, must run first. A slot that
+    /// was given back is one of them.
     Missed { since: u64 },
     /// By the server's clock, a call belongs to another slot.
     OtherTick,
@@ -139,7 +140,7 @@ impl JobRecord {
         if slot > now.saturating_add(FURTHEST_AHEAD) {
             return BeginReply::Skip(SkipReason::Ahead);
         }
-        let known = *self.known.get_or_insert(now);
+        self.known.get_or_insert(now);
         if let Some(reply) = self.repeated(now, request) {
             return reply;
         }
@@ -155,10 +156,10 @@ impl JobRecord {
             return BeginReply::Skip(SkipReason::Late { slot: self.slot });
         }
         if let BeginKind::Tick { previous: Some(previous), .. } = request.kind
-            && self.decided().max(known) < previous
+            && self.caught_up() < previous
             && !self.waits(slot)
         {
-            return BeginReply::Missed { since: self.decided().max(known) };
+            return BeginReply::Missed { since: self.caught_up() };
         }
         let is_missed = matches!(request.kind, BeginKind::Missed { .. });
         let min_hold = if is_missed { 0 } else { request.min_hold };

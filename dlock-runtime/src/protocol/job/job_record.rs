@@ -265,8 +265,16 @@ impl JobRecord {
     }
 
     /// Returns the last slot about which there is a decision.
-    pub(crate) fn decided(&self) -> u64 {
+    pub(super) fn decided(&self) -> u64 {
         self.slot.max(self.skipped)
+    }
+
+    /// Returns the time after which missed slots run before a newer one. A slot that was given back
+    /// is one of them: it starts again, even if newer ones were skipped for it.
+    pub(crate) fn caught_up(&self) -> u64 {
+        let is_given_back = self.state == SlotState::Unstarted;
+        let last = if is_given_back { self.slot.saturating_sub(1) } else { self.decided() };
+        last.max(self.known.unwrap_or_default())
     }
 
     /// Returns `true` if the last slot that started may run again at `now`, or its run is lost and

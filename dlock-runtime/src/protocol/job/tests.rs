@@ -412,6 +412,53 @@ fn missed_slots_run_before_the_current_one() {
     assert_eq!((record.counters.missed, record.counted), (3, 50_000));
 }
 
+/// A runner receives no reply to its request for slot 30,000, so the run is given back.
+#[test]
+fn a_missed_slot_that_is_given_back_runs_first() {
+    let missed = |number, slot| request(number, BeginKind::Missed { slot });
+    let current = |number| {
+        request(number, BeginKind::Tick { slot: 50_000, window: (0, u64::MAX), previous: Some(40_000) })
+    };
+    for is_next_skipped in [false, true] {
+        let mut record = after_one_run();
+        assert_eq!(record.begin(45_000, &current(2)), BeginReply::Missed { since: 10_000 });
+        started(record.begin(45_000, &missed(3, 30_000)));
+        if is_next_skipped {
+            let skipped = record.begin(45_001, &late_tick(4, 40_000));
+            assert!(matches!(skipped, BeginReply::Skip(SkipReason::Overlap { .. })), "{skipped:?}");
+        }
+        ended(&mut record, 45_002, 3, RunResult::Unstarted);
+
+        assert_eq!(record.begin(45_003, &current(5)), BeginReply::Missed { since: 29_999 });
+
+        let grant = started(record.begin(45_003, &missed(6, 30_000)));
+        assert_eq!((grant.slot, grant.attempt), (30_000, 1), "skipped: {is_next_skipped}");
+        ended(&mut record, 45_004, 6, RunResult::Succeeded);
+        let next = record.begin(45_005, &missed(7, 40_000));
+        assert_eq!(matches!(next, BeginReply::Run(_)), !is_next_skipped, "{next:?}");
+        ended(&mut record, 45_006, 7, RunResult::Succeeded);
+        assert_eq!(started(record.begin(45_007, &current(8))).slot, 50_000);
+    }
+}
+
+/// A pause ended after it was given back, or the job was not known when it was due.
+#[test]
+fn a_slot_that_never_starts_again_is_not_caught_up() {
+    let current = |number| {
+        request(number, BeginKind::Tick { slot: 20_000, window: (0, u64::MAX), previous: Some(10_000) })
+    };
+    for is_paused in [true, false] {
+        let mut record = JobRecord::default();
+        record.register(if is_paused { 5_000 } else { 10_000 }, "every 10000 ms");
+        started(record.begin(10_000, &tick(1, 10_000)));
+        ended(&mut record, 10_001, 1, RunResult::Unstarted);
+        record.set_paused(10_002, is_paused);
+        record.set_paused(10_003, false);
+
+        assert_eq!(started(record.begin(20_000, &current(2))).slot, 20_000, "paused: {is_paused}");
+    }
+}
+
 #[test]
 fn a_lost_run_is_not_missed() {
     let mut record = after_one_run();

@@ -21,7 +21,7 @@ use crate::scheduled::job_call::{JobCall, TickDecision};
 use crate::scheduled::job_store::JobStore;
 use crate::scheduled::schedule::Schedule;
 use crate::scheduled::tick::to_millis;
-use crate::scheduled::{CrashedRun, JobRun, Jobs, Overlap, RunOutcome};
+use crate::scheduled::{CatchUp, CrashedRun, JobRun, Jobs, Overlap, RunOutcome};
 use crate::sync::lock;
 use crate::timer::Timer;
 use crate::token::TokenSource;
@@ -221,6 +221,34 @@ async fn a_tick_whose_begin_takes_effect_late_runs_soon() {
         let runs = fixture.runs().await;
         let ran: Vec<_> = runs.iter().map(|run| (to_millis(run.slot), run.outcome)).collect();
         assert_eq!(ran, [(Some(tick), RunOutcome::Succeeded)], "{on_crash:?}");
+    }
+}
+
+/// The first missed tick is given back after the runner has given up on it: before the next tick is
+/// due, and before another runner starts.
+#[tokio::test(start_paused = true)]
+async fn a_missed_tick_that_is_given_back_runs_before_newer_ones() {
+    for runners in [&[5][..], &[2, 3]] {
+        let fixture = Fixture::new();
+        let schedule = every(10 * SECOND).catch_up(CatchUp::all(10, MINUTE));
+        let first = fixture.until_before(10 * SECOND, SECOND).await;
+        let body = |_| async { Ok::<_, Error>(()) };
+        let ran = fixture.other.job("report").run(&schedule, body).await;
+        assert!(ran.is_ok_and(|ran| ran.is_some()));
+        tokio::time::sleep(28 * SECOND).await;
+        // The record is read first. Then the request is sent twice, and so is the first undo.
+        let begin_and_undo = [Loss::Late, Loss::Late, Loss::Never, Loss::Never].map(Some);
+        fixture.backend.lose(&[None]);
+        fixture.backend.lose(&begin_and_undo);
+
+        for seconds in runners {
+            let runner = Jobs::new(fixture.manager.clone()).add("report", schedule.clone(), body);
+            runner.run_until(tokio::time::sleep(*seconds * SECOND)).await.expect("it ends");
+        }
+
+        let slots = fixture.runs().await.into_iter();
+        let slots: Vec<_> = slots.map(|run| to_millis(run.slot).expect("after 1970") - first).collect();
+        assert_eq!(slots, [0, 10_000, 20_000, 30_000], "runners for {runners:?} seconds");
     }
 }
 
