@@ -742,6 +742,24 @@ async fn resign_ends_a_term_that_has_no_number_yet() {
     assert!(is_free(&b).await && terms.try_recv().is_err(), "no body starts");
 }
 
+/// The outage lasts for a second, so the backoff alone would let the process lead after 1.5 s.
+#[tokio::test(start_paused = true)]
+async fn an_unconfirmed_resignation_pauses_for_a_lease() {
+    let locks = TestLocks::new();
+    let manager = locks.manager();
+    let mut terms = lead(&manager, "indexer");
+    next(&mut terms).await;
+    let outage = locks.outage();
+    let resigned = Instant::now();
+
+    assert_unconfirmed(&manager.leader("indexer").resign().await);
+    sleep(SECOND).await;
+    outage.end();
+    next(&mut terms).await;
+
+    assert!(resigned.elapsed() >= LEASE, "{:?}", resigned.elapsed());
+}
+
 /// `lead` is polled by hand, to lose the lock after the resignation and before the release.
 #[tokio::test]
 async fn resign_returns_the_loss_of_a_lost_term() {

@@ -158,8 +158,9 @@ impl Leadership {
             if engine.now().since(started) > lease {
                 pause = FIRST_PAUSE;
             }
-            let has_successor = resigned && matches!(self.manager.record_of(&key).await, Ok(Some(_)));
-            let time = if has_successor { lease } else { pause };
+            // Without a reply, another process may lead or wait.
+            let may_have_successor = resigned && !matches!(self.manager.record_of(&key).await, Ok(None));
+            let time = if may_have_successor { lease } else { pause };
             pause = (pause * 2).min(LAST_PAUSE);
             let pausing = async {
                 tokio::select! {
@@ -175,9 +176,10 @@ impl Leadership {
     /// Ends the term of this process, and waits until its lock is released.
     ///
     /// The body is dropped at its current await. If another process waits, it leads one round trip
-    /// later, and this one pauses for one lease before it contends again. If this process does not
-    /// hold the lock, the call changes nothing, so a call of `lead` that waits for the lock may lead
-    /// immediately after it.
+    /// later, and this one pauses for one lease before it contends again. If it cannot learn whether
+    /// another process waits, it also pauses for one lease. If this process does not hold the lock,
+    /// the call changes nothing, so a call of `lead` that waits for the lock may lead immediately
+    /// after it.
     ///
     /// `Ok` means that the server has confirmed the release, or that this process holds nothing.
     /// That also applies if the future of [`lead`](Self::lead) is dropped, or if its term ends for
@@ -283,8 +285,12 @@ impl Leadership {
             .await
         };
         drop(leading);
-        engine.run_in_own_process(Some(&key), active.released()).await?;
-        ended
+        let released = engine.run_in_own_process(Some(&key), active.released()).await;
+        match (ended?, released) {
+            // Also without a confirmed release, it lets other processes lead.
+            (TermEnd::Resigned, Err(Error::Lost { .. } | Error::Unavailable { .. })) => Ok(TermEnd::Resigned),
+            (end, released) => released.map(|()| end),
+        }
     }
 }
 
