@@ -231,6 +231,8 @@ mod tests {
         let (leader, idle) = (locks.leader("indexer"), locks.leader("mails"));
         let mut leading = Box::pin(leader.lead(async |_| pending::<()>().await));
         assert!(leading.as_mut().now_or_never().is_none() && leader.is_leader());
+        let mut second_call = Box::pin(leader.lead(async |_| ()));
+        assert!(second_call.as_mut().now_or_never().is_none(), "it waits for the first one");
         let mut resigning = Box::pin(leader.resign());
         let mut pausing = Box::pin(idle.lead(async |_| ()));
         let (mut watch, mut idle_watch) = (idle.watch(), idle.watch());
@@ -263,7 +265,8 @@ mod tests {
             let events = emitted(|| assert!(is_refused(waiting.as_mut())));
             assert!(events.iter().any(|line| line.starts_with("WARN dlock.unavailable")), "{events:?}");
             drop(waiting);
-            assert!(is_refused(leading.as_mut()) && is_refused(resigning.as_mut()));
+            assert!(is_refused(second_call.as_mut()) && is_refused(leading.as_mut()));
+            assert!(is_refused(resigning.as_mut()));
             assert!(is_refused(pausing.as_mut()) && is_refused(watching.as_mut()));
             assert!(is_refused(idle.lead(async |_| ())) && is_refused(idle.resign()));
             assert!(is_refused(idle_watch.next()) && !leader.is_leader());
@@ -285,7 +288,7 @@ mod tests {
         });
 
         assert_eq!(is_late, Some(false), "it waits for a mutex");
-        drop((leading, resigning, pausing, watching));
+        drop((leading, second_call, resigning, pausing, watching));
         drop((held, lock, other, locks));
     }
 

@@ -347,28 +347,47 @@ async fn an_ended_term_cannot_resign_from_a_newer_one() {
     assert!(terms.try_recv().is_err(), "no further term");
 }
 
-/// Two calls of one manager contend. The first is not polled until the second leads.
+/// The lock of the first call is not handed off to the second one.
 #[tokio::test(start_paused = true)]
-async fn the_late_end_of_a_lost_term_keeps_the_newer_one() {
-    let (manager, other) = two_managers("two-calls").await;
-    let (send, mut first) = mpsc::unbounded_channel();
-    let leadership = manager.leader("indexer").lease(Duration::from_secs(5));
-    let mut late = Box::pin(leadership.lead(async |term: Term| {
-        let _ = send.send(term.number().get());
-        std::future::pending::<()>().await;
-    }));
-    tokio::select! {
-        _ = &mut late => panic!("it leads until the shutdown"),
-        _ = next(&mut first) => {}
-    }
+async fn resign_releases_the_lock_if_a_second_call_waits() {
+    let (a, b) = two_managers("two-calls").await;
+    let mut first = lead(&a, "indexer");
+    next(&mut first).await;
+    let mut second = lead(&a, "indexer");
+    sleep(SECOND).await; // it waits in this process
+
+    a.leader("indexer").resign().await.expect("it is released");
+
+    assert!(is_free(&b).await && !a.leader("indexer").is_leader());
+    next(&mut first).await;
+    assert!(second.try_recv().is_err(), "it waits until the first call has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_call_leads_when_the_first_has_ended() {
+    let manager = LockManager::connect("memory://").await.expect("no server is needed");
+    let first = lead_in_a_task(&manager).await;
     let mut second = lead(&manager, "indexer");
-    tokio::time::sleep(Duration::from_secs(1)).await; // it waits in this process
+    sleep(SECOND).await; // it waits in this process
 
-    assert!(other.force_release("leader:indexer").await.expect("a store"));
+    first.abort();
+
     next(&mut second).await;
-    let _ = tokio::time::timeout(Duration::from_secs(1), late).await;
-
     assert!(manager.leader("indexer").is_leader());
+}
+
+/// The first call is not polled, so that it does not end.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_a_call_that_waits_for_another() {
+    let manager = LockManager::connect("memory://").await.expect("no server is needed");
+    let leadership = manager.leader("indexer");
+    let mut first = Box::pin(leadership.lead(async |_| std::future::pending::<()>().await));
+    assert!(first.as_mut().now_or_never().is_none() && leadership.is_leader());
+    let second = timeout(LONG, leadership.lead(async |_| ()));
+
+    let (ended, ()) = tokio::join!(second, manager.shutdown(Duration::ZERO));
+
+    assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
 }
 
 /// The lock has a holder without a number, like a leader that has not begun its term.

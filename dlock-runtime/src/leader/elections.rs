@@ -30,6 +30,9 @@ pub(crate) struct Elections {
 /// The election of one name in this process.
 #[derive(Debug)]
 pub(super) struct Election {
+    /// The call of `lead` that contends. With two, the release of one would hand the lock off to
+    /// the other, and a process that has resigned would lead.
+    candidate: tokio::sync::Mutex<()>,
     /// The term of this process. After its end, until its lock is free.
     term: watch::Sender<Option<ActiveTerm>>,
 }
@@ -42,7 +45,8 @@ impl Elections {
             return Arc::clone(election);
         }
         named.retain(|_, election| Arc::strong_count(election) > 1 || election.unreleased(now).is_some());
-        let election = Arc::new(Election { term: watch::Sender::new(None) });
+        let (candidate, term) = (tokio::sync::Mutex::new(()), watch::Sender::new(None));
+        let election = Arc::new(Election { candidate, term });
         named.insert(Name::clone(key.name()), Arc::clone(&election));
         election
     }
@@ -55,6 +59,15 @@ impl Elections {
 }
 
 impl Election {
+    /// Waits until no other call of `lead` contends, and lets the caller contend until the returned
+    /// value is dropped. Returns `None` if the manager is shut down.
+    pub(super) async fn candidate(&self, engine: &Engine) -> Result<Option<InOneProcess<impl Sized>>> {
+        tokio::select! {
+            candidate = self.candidate.lock() => Ok(Some(InOneProcess::new(candidate))),
+            () = engine.calls.closed.wait() => Ok(None),
+        }
+    }
+
     /// Registers a term of this process under `guard`, which was acquired with `lease`, so that
     /// `resign` ends it. It lasts until the returned value is dropped.
     ///
@@ -305,6 +318,26 @@ mod tests {
         assert!(
             locks.lock("indexer").try_acquire().now_or_never().expect("no wait").expect("memory").is_some()
         );
+    }
+
+    /// As if the future of `lead` had been dropped, and another call had acquired the lock.
+    #[test]
+    fn the_late_end_of_a_lost_term_keeps_the_newer_one() {
+        let (lost, locks) = leading();
+        let election = Arc::clone(&lost.election);
+        let freed = locks.force_release("indexer").now_or_never().expect("it does not wait");
+        assert!(freed.expect("memory replies"));
+        let extended = lost.guard().extend(LEASE).now_or_never().expect("it does not wait");
+        assert!(extended.is_err_and(|error| error.is_lost()));
+        let acquiring = locks.lock("indexer").acquire().now_or_never();
+        let guard = acquiring.expect("it does not wait").expect("it is free");
+        let number = guard.fencing_token().now_or_never().expect("it does not wait").expect("it is held");
+        let newer = election.register(guard, LEASE);
+        newer.start(number);
+
+        drop(lost);
+
+        assert_eq!(election.number(locks.engine().now()), Some(number));
     }
 
     /// The reply to a release does not arrive.

@@ -111,6 +111,9 @@ impl Leadership {
     /// process contends again after the same backoff, and the event `dlock.unavailable` has the
     /// reason.
     ///
+    /// If this is called several times for one name of one manager, one call contends, and the
+    /// others wait until it has ended.
+    ///
     /// A term costs three round trips, for the lock, the number, and the release, and one per
     /// renewal.
     ///
@@ -137,6 +140,8 @@ impl Leadership {
         let engine = self.manager.engine();
         engine.in_own_process(Some(&key))?; // before any mutex
         let (election, lease) = (self.manager.elections().of(&key, engine.now()), self.lease_or_default());
+        let candidate = engine.run_in_own_process(Some(&key), election.candidate(engine)).await?;
+        let Some(_candidate) = candidate else { return Ok(()) };
         let mut pause = FIRST_PAUSE;
         loop {
             let acquired = self.lock(&key).acquire().await;
