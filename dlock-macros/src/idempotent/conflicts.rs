@@ -1,6 +1,6 @@
 //! Finds parameters that contradict each other, and parameters that do not fit the function.
 
-use proc_macro2::{Span, TokenTree};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::{Error, FnArg, Receiver, ReceiverKind, Type};
@@ -99,37 +99,98 @@ fn is_borrowed(receiver: &Receiver) -> bool {
 
 /// Returns the span of a reference or of a lifetime other than `'static` in a type.
 ///
-/// A reference among the parameters of a function, as in `Fn(&Order)`, is one of its calls: the
-/// function borrows nothing. A named lifetime there is that of a borrow.
+/// A reference among the parameters or in the return type of a function, as in `Fn(&Order) -> &str`,
+/// is one of its calls: the function borrows nothing. So is a lifetime that `for<'a>` names. Another
+/// named lifetime there is that of a borrow.
 fn borrow(ty: &Type) -> Option<Span> {
-    fn is_function(before: &TokenTree) -> bool {
-        let names = ["fn", "Fn", "FnMut", "FnOnce", "AsyncFn", "AsyncFnMut", "AsyncFnOnce"];
-        matches!(before, TokenTree::Ident(name) if names.iter().any(|function| name == function))
+    let tokens = ty.to_token_stream();
+    let mut owned = vec!["static".to_owned()];
+    // Rust refuses a name that has another meaning in scope, so it means the same in the whole type.
+    collect_bound_lifetimes(tokens.clone(), &mut owned);
+    borrow_within(tokens, &owned, false)
+}
+
+/// Adds the lifetimes that each `for<..>` names.
+fn collect_bound_lifetimes(tokens: TokenStream, bound: &mut Vec<String>) {
+    let mut in_binder = false;
+    let mut before: Option<TokenTree> = None;
+    for token in tokens {
+        match &token {
+            TokenTree::Punct(mark) if mark.as_char() == '<' => {
+                in_binder = matches!(&before, Some(TokenTree::Ident(name)) if name == "for");
+            }
+            TokenTree::Punct(mark) if mark.as_char() == '>' => in_binder = false,
+            TokenTree::Ident(name) if in_binder => bound.push(name.to_string()),
+            TokenTree::Group(group) => collect_bound_lifetimes(group.stream(), bound),
+            _ => {}
+        }
+        before = Some(token);
     }
-    fn within(tokens: proc_macro2::TokenStream, in_parameters: bool) -> Option<Span> {
-        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-        tokens.iter().enumerate().find_map(|(at, token)| {
-            let next = tokens.get(at + 1);
-            match token {
-                TokenTree::Punct(mark) if mark.as_char() == '\'' => {
-                    let lifetime = next.map(ToString::to_string).unwrap_or_default();
-                    let is_owned = lifetime == "static" || (in_parameters && lifetime == "_");
-                    (!is_owned).then(|| next.map_or_else(|| mark.span(), TokenTree::span))
+}
+
+/// Returns the span of a borrow in tokens of a type. `of_call`: they are parameters of a function.
+fn borrow_within(tokens: TokenStream, owned: &[String], of_call: bool) -> Option<Span> {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let is_mark = |at: Option<usize>, mark: char| {
+        let token = at.and_then(|at| tokens.get(at));
+        matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == mark)
+    };
+    let is_owned = |at: usize| {
+        tokens.get(at).is_some_and(|lifetime| owned.iter().any(|owned| lifetime.to_string() == *owned))
+    };
+    let has_parameters = |at: usize| {
+        at.checked_sub(1).is_some_and(|before| is_function(&tokens[before]))
+            && matches!(tokens.get(at), Some(TokenTree::Group(_)))
+    };
+    // In a return type, how many angle brackets are open: one more that closes ends it.
+    let mut returned: Option<usize> = None;
+    for (at, token) in tokens.iter().enumerate() {
+        let of_call = of_call || returned.is_some();
+        let found = match token {
+            TokenTree::Punct(mark) => match mark.as_char() {
+                '\'' => {
+                    let is_elided = of_call && tokens.get(at + 1).is_some_and(|next| next.to_string() == "_");
+                    let span = || tokens.get(at + 1).map_or_else(|| mark.span(), TokenTree::span);
+                    (!is_owned(at + 1) && !is_elided).then(span)
                 }
-                TokenTree::Punct(mark) if mark.as_char() == '&' => {
-                    let owner = tokens.get(at + 2).map(ToString::to_string).unwrap_or_default();
-                    let is_static = next.is_some_and(|next| next.to_string() == "'") && owner == "static";
-                    (!is_static && !in_parameters).then(|| mark.span())
+                '&' => {
+                    let is_of_owned = is_mark(Some(at + 1), '\'') && is_owned(at + 2);
+                    (!is_of_owned && !of_call).then(|| mark.span())
                 }
-                TokenTree::Group(group) => {
-                    let of_function = at.checked_sub(1).is_some_and(|before| is_function(&tokens[before]));
-                    within(group.stream(), in_parameters || of_function)
+                '>' if is_mark(at.checked_sub(1), '-') => {
+                    if at.checked_sub(2).is_some_and(has_parameters) {
+                        returned.get_or_insert(0);
+                    }
+                    None
+                }
+                '<' => {
+                    returned = returned.map(|open| open + 1);
+                    None
+                }
+                '>' => {
+                    returned = returned.and_then(|open| open.checked_sub(1));
+                    None
+                }
+                '+' | ',' if returned == Some(0) => {
+                    returned = None;
+                    None
                 }
                 _ => None,
-            }
-        })
+            },
+            TokenTree::Group(group) => borrow_within(group.stream(), owned, of_call || has_parameters(at)),
+            _ => None,
+        };
+        if found.is_some() {
+            return found;
+        }
     }
-    within(ty.to_token_stream(), false)
+    None
+}
+
+/// Returns `true` for the word before the parameters of a function type.
+fn is_function(before: &TokenTree) -> bool {
+    let names = ["fn", "Fn", "FnMut", "FnOnce", "AsyncFn", "AsyncFnMut", "AsyncFnOnce"];
+    matches!(before, TokenTree::Ident(name) if names.iter().any(|function| name == function))
 }
 
 /// Returns the arguments that are in neither the key nor the fingerprint, if the attribute does not

@@ -137,10 +137,30 @@ fn a_key_of_one_value_needs_a_scope() {
 
 #[test]
 fn a_detached_body_owns_its_arguments() {
-    for owned in ["a: impl Fn(&u8) + Send + 'static", "a: fn(&u8)", "a: Box<dyn FnMut(&'_ u8) + Send>"] {
+    for owned in [
+        "a: impl Fn(&u8) + Send + 'static",
+        "a: fn(&u8)",
+        "a: Box<dyn FnMut(&'_ u8) + Send>",
+        "a: impl Fn(&Order) -> &str + Send + 'static",
+        "a: Option<fn(&u8) -> Cow<'_, [&u8]>>",
+        "a: fn(&u8) -> fn(&u8) -> &u8",
+        "a: for<'a> fn(&'a u8)",
+        "a: Box<dyn for<'a> Fn(&'a u8, &'a u8) -> (&'a u8, u8)>",
+        "a: Vec<Box<dyn for<'a> Visit<'a, &'a u8>>>",
+    ] {
         assert!(!is_refused(r#"key = "k", fingerprint = none"#, owned), "{owned}");
     }
-    for borrowed in ["a: &dyn Fn(u8)", "a: impl Fn(&u8) + 'a", "a: fn(&'a u8)", "a: (&u8,)"] {
+    for borrowed in [
+        "a: &dyn Fn(u8)",
+        "a: impl Fn(&u8) + 'a",
+        "a: fn(&'a u8)",
+        "a: (&u8,)",
+        "a: fn(u8) -> &'a u8",
+        "a: impl Fn(&u8) -> Vec<&u8> + 'a",
+        "a: HashMap<fn(&u8) -> Vec<u8>, &u8>",
+        "a: Map<Option<fn(&u8) -> &u8>, &u8>",
+        "a: for<'b> fn(&'b u8, &'a u8)",
+    ] {
         assert!(is_refused(r#"key = "k", fingerprint = none"#, borrowed), "{borrowed}");
     }
     for borrowed in ["a: &str", "a: Cow<'_, str>", "a: Vec<&'a u8>", "&self", "&mut self", "self: &Arc<Self>"]
