@@ -299,8 +299,8 @@ if previous ~= '' and since < tonumber(previous) and not waits then return answe
 local left = r.o and lease_left() or 0
 if r.b and now >= int('b') and kind ~= 'missed' then left = math.max(left, min_hold - (now - int('b'))) end
 local is_live = r.w and now >= int('wt') and now - int('wt') < LONGEST_SILENCE
-if left <= 0 and overlap == 'queue_one' and is_live and int('w') < slot then return answer('wait', 0) end
-if left <= 0 then return start(slot, 1) end
+local is_older_waiting = overlap == 'queue_one' and is_live and int('w') < slot
+if left <= 0 and not is_older_waiting then return start(slot, 1) end
 if kind == 'missed' then return answer('skip', 'running', left) end
 local is_next = waits or not is_live
 if overlap == 'cancel_previous' and r.o then set('x', '1') end

@@ -11,9 +11,9 @@ pub enum Overlap {
     /// The new tick is skipped.
     #[default]
     Skip,
-    /// The first tick that waits runs when the active run has ended. Later ones are skipped. If its
-    /// call was dropped or its process has crashed, the next tick that is due at least 5 s later
-    /// waits instead.
+    /// The first tick that waits runs when the active run has ended. Ticks that are due before it
+    /// starts are skipped. If its call was dropped or its process has crashed, the next tick that
+    /// is due at least 5 s later takes its place.
     QueueOne,
     /// The active run is stopped at its next await. The new tick runs when that run has ended, or
     /// when its lease has expired.
@@ -74,8 +74,7 @@ pub(crate) enum BeginReply {
     /// The process that asks runs it.
     Run(RunGrant),
     /// The process asks again: the previous run must end first, and its `min_hold`. Its lease, or
-    /// its `min_hold` if that is longer, ends in so many milliseconds; if both are over, an older
-    /// tick that waits must start first.
+    /// its `min_hold` if that is longer, ends in so many milliseconds.
     Wait { lease_left: u64 },
     /// It does not run here.
     Skip(SkipReason),
@@ -112,7 +111,8 @@ pub(crate) enum SkipReason {
     Late {
         slot: u64,
     },
-    /// The previous run is still active, or within its `min_hold`. This call made the decision.
+    /// The previous run is still active, or within its `min_hold`, or an older tick that waits must
+    /// start first. This call made the decision.
     Overlap {
         lease_left: u64,
     },
@@ -165,11 +165,9 @@ impl JobRecord {
         let min_hold = if is_missed { 0 } else { request.min_hold };
         let lease_left = self.run.as_ref().map_or(0, |run| run.lease_end - now);
         match lease_left.max(self.hold_left(now, min_hold)) {
-            // The older slot is asked for soon, and starts then.
-            0 if request.overlap == Overlap::QueueOne && self.is_older_waiting(now, slot) => {
-                BeginReply::Wait { lease_left: 0 }
+            0 if request.overlap != Overlap::QueueOne || !self.is_older_waiting(now, slot) => {
+                BeginReply::Run(self.start(now, slot, 1, request))
             }
-            0 => BeginReply::Run(self.start(now, slot, 1, request)),
             lease_left if is_missed => BeginReply::Skip(SkipReason::Running { lease_left }),
             lease_left => self.overlap(now, slot, lease_left, request.overlap),
         }
@@ -231,7 +229,9 @@ impl JobRecord {
         BeginReply::Run(self.start(now, self.slot, self.attempt + 1, request))
     }
 
-    /// Decides about a slot that is due while another run is active.
+    /// Decides about a slot that is due before the active run has ended, and before the slot that
+    /// waits for that has started. Newer slots never wait for a slot that waits: if its process has
+    /// crashed, the first of them to ask when its place is free would pass the older ones.
     fn overlap(&mut self, now: u64, slot: u64, lease_left: u64, overlap: Overlap) -> BeginReply {
         let is_next = self.waiting.is_none_or(|waiting| waiting.slot == slot || !waiting.is_live(now));
         match overlap {

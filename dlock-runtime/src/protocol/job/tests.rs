@@ -211,13 +211,14 @@ fn a_waiting_tick_that_is_not_asked_for_loses_its_place() {
     }
 }
 
-/// The run ends between two requests of the call that waits. A call that was dropped is waited for
-/// while it could still ask.
+/// The run ends between two requests of the call that waits. A call that was dropped keeps its
+/// place while it could still ask. Missed slots are never skipped.
 #[test]
-fn a_newer_tick_starts_after_the_one_that_waits() {
+fn no_newer_tick_starts_before_the_one_that_waits() {
     let queued = |number, slot| BeginRequest { overlap: Overlap::QueueOne, ..late_tick(number, slot) };
     let missed = |number, slot| BeginRequest { kind: BeginKind::Missed { slot }, ..queued(number, slot) };
-    for newer in [queued(4, 40_000), missed(4, 40_000)] {
+    let (overlap, running) = (SkipReason::Overlap { lease_left: 0 }, SkipReason::Running { lease_left: 0 });
+    for (newer, refused) in [(queued(4, 40_000), overlap), (missed(4, 40_000), running)] {
         for (asked, skips) in [(39_800, 1), (35_001, 1), (35_000, 2)] {
             let mut record = JobRecord::default();
             started(record.begin(10_000, &queued(1, 10_000)));
@@ -227,21 +228,42 @@ fn a_newer_tick_starts_after_the_one_that_waits() {
             assert!(matches!(skipped, BeginReply::Skip(SkipReason::Overlap { .. })), "{skipped:?}");
             assert!(matches!(record.begin(asked, &queued(2, 20_000)), BeginReply::Wait { .. }));
             ended(&mut record, 39_950, 1, RunResult::Succeeded);
-            let before = record.clone();
 
             let reply = record.begin(40_000, &newer);
 
             if skips == 1 {
-                assert_eq!(reply, BeginReply::Wait { lease_left: 0 }, "asked for at {asked}");
-                assert_eq!(record, before, "it changes nothing");
+                assert_eq!(reply, BeginReply::Skip(refused), "asked for at {asked}");
                 assert_eq!(started(record.begin(40_001, &queued(2, 20_000))).slot, 20_000);
+                let skipped = record.counters.skips - skips;
+                assert_eq!(skipped, u64::from(refused == overlap), "asked for at {asked}");
             } else {
                 assert_eq!(started(reply).slot, 40_000, "no process asks for the one that waits");
-                assert_eq!(record.waiting, None);
+                assert_eq!((record.waiting, record.counters.skips), (None, skips));
             }
-            assert_eq!(record.counters.skips, skips, "asked for at {asked}");
         }
     }
+}
+
+/// The job runs every second. The call that waits crashes, and then the active run ends.
+#[test]
+fn ticks_behind_a_waiting_one_that_crashed_are_skipped() {
+    let queued = |number, slot| BeginRequest { overlap: Overlap::QueueOne, ..late_tick(number, slot) };
+    let mut record = JobRecord::default();
+    started(record.begin(9_000, &queued(1, 9_000)));
+    assert!(matches!(record.begin(10_050, &queued(2, 10_000)), BeginReply::Wait { .. }));
+    ended(&mut record, 10_100, 1, RunResult::Succeeded);
+    for slot in (11_000..=15_000).step_by(1_000) {
+        let overlap = BeginReply::Skip(SkipReason::Overlap { lease_left: 0 });
+        assert_eq!(record.begin(slot, &queued(slot, slot)), overlap);
+    }
+
+    // The first requests after the end of its place are for decided ticks, the newest first.
+    for slot in [15_000, 13_000, 11_000] {
+        let late = BeginReply::Skip(SkipReason::Late { slot: 9_000 });
+        assert_eq!(record.begin(15_050, &queued(slot + 1, slot)), late);
+    }
+    assert_eq!(started(record.begin(16_000, &queued(3, 16_000))).slot, 16_000);
+    assert_eq!((record.counters.skips, record.waiting), (6, None), "the one that waited, and five for it");
 }
 
 /// Its call was dropped. The newer tick counts it as missed.

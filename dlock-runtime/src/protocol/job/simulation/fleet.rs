@@ -298,20 +298,17 @@ impl Fleet {
             && let BeginKind::Tick { slot, .. } = request.kind
         {
             self.starts.on_skip(slot);
-            if matches!(reply, BeginReply::Skip(SkipReason::Overlap { .. }))
+            if let BeginReply::Skip(SkipReason::Overlap { lease_left }) = reply
                 && request.overlap == Overlap::QueueOne
             {
+                self.coverage.skips_for_waiting += u64::from(lease_left == 0);
                 self.starts.on_overlap(slot, server_time)?;
             }
         }
-        if let BeginReply::Wait { lease_left } = reply
+        if let BeginReply::Wait { .. } = reply
             && let BeginKind::Tick { slot, .. } = request.kind
         {
-            if lease_left > 0 {
-                self.starts.on_wait(slot, server_time);
-            } else {
-                self.coverage.waits_for_older += 1;
-            }
+            self.starts.on_wait(slot, server_time);
         }
         if let BeginReply::Run(grant) = reply {
             // A slot that waited when the server's clock stepped back was due before.

@@ -26,7 +26,7 @@ struct JobCoverage {
     crashes: u64,
     freezes: u64,
     waits: u64,
-    waits_for_older: u64,
+    skips_for_waiting: u64,
     cancels: u64,
     late_ends: u64,
     steps_back: u64,
@@ -42,7 +42,7 @@ impl JobCoverage {
         self.crashes += other.crashes;
         self.freezes += other.freezes;
         self.waits += other.waits;
-        self.waits_for_older += other.waits_for_older;
+        self.skips_for_waiting += other.skips_for_waiting;
         self.cancels += other.cancels;
         self.late_ends += other.late_ends;
         self.steps_back += other.steps_back;
@@ -51,9 +51,9 @@ impl JobCoverage {
 
     fn least(&self) -> u64 {
         let Self { starts, restarts, corrected_clocks, lost_replies, crashes, freezes, .. } = *self;
-        let Self { waits, waits_for_older, cancels, late_ends, steps_back, requested, .. } = *self;
+        let Self { waits, skips_for_waiting, cancels, late_ends, steps_back, requested, .. } = *self;
         let all = [starts, restarts, corrected_clocks, lost_replies, crashes, freezes];
-        let others = [waits, waits_for_older, cancels, late_ends, steps_back, requested];
+        let others = [waits, skips_for_waiting, cancels, late_ends, steps_back, requested];
         all.into_iter().chain(others).min().unwrap_or_default()
     }
 }
