@@ -24,8 +24,8 @@ pub(crate) async fn get(url: &str, key: &str) -> Result<ExitCode> {
 /// Stores the result of a call whose outcome is unknown. `replace`: also instead of a result that
 /// an operator has stored.
 pub(crate) async fn done(url: &str, key: &str, json: &str, replace: bool) -> Result<ExitCode> {
-    // A parsed value would round numbers above 64 bits, so the text is stored as typed. But raw text
-    // may be more than a reader decodes, such as `1e999`, so it is parsed too.
+    // A parsed value would round numbers above 64 bits, so the text is stored as typed. But it may
+    // be more than a reader decodes, such as `1e999`, so it is parsed too.
     let parsed = serde_json::from_str::<serde_json::Value>(json);
     let result: &serde_json::value::RawValue = match parsed.and_then(|_| serde_json::from_str(json)) {
         Ok(result) => result,

@@ -99,13 +99,13 @@ fn is_borrowed(receiver: &Receiver) -> bool {
 
 /// Returns the span of a reference or of a lifetime other than `'static` in a type.
 ///
-/// A reference among the parameters or in the return type of a function, as in `Fn(&Order) -> &str`,
-/// is one of its calls: the function borrows nothing. So is a lifetime that `for<'a>` names. Another
-/// named lifetime there is that of a borrow.
+/// A reference among the parameters or in the return type of a function, as in
+/// `Fn(&Order) -> &str`, is one of its calls: the function borrows nothing. So is a lifetime that
+/// `for<'a>` names. Another named lifetime there is that of a borrow.
 fn borrow(ty: &Type) -> Option<Span> {
     let tokens = ty.to_token_stream();
     let mut owned = vec!["static".to_owned()];
-    // Rust refuses a name that has another meaning in scope, so it means the same in the whole type.
+    // Rust refuses a name with another meaning in scope, so it means the same in the whole type.
     collect_bound_lifetimes(tokens.clone(), &mut owned);
     borrow_within(tokens, &owned, false)
 }
