@@ -181,8 +181,8 @@ impl Leadership {
     /// Ends the term of this process, and waits until its lock is released.
     ///
     /// The body is dropped at its current await. If another process waits, it leads one round trip
-    /// later, and this one pauses for one lease before it contends again. If it cannot learn whether
-    /// another process waits, it also pauses for one lease. If this process does not hold the lock,
+    /// later, and this one pauses for one lease before it contends again. If it cannot learn
+    /// whether another process waits, it pauses too. If this process does not hold the lock,
     /// the call changes nothing, so a call of `lead` that waits for the lock may lead immediately
     /// after it.
     ///
