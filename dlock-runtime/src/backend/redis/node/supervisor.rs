@@ -401,9 +401,9 @@ mod tests {
         assert!(is_dropped.load(Ordering::SeqCst));
     }
 
-    /// Otherwise they would be sent to the old primary, after later requests to the new one.
-    #[tokio::test]
-    async fn unsent_requests_before_a_barrier_are_refused_when_the_connection_is_lost() {
+    /// Returns a node whose acquire of `written` is in flight. That of `unsent` waits for it, since
+    /// replicas must acknowledge both.
+    async fn with_an_unsent_request() -> TestNode {
         let mut test = TestNode::down_with(Discovery::Fixed, |settings| {
             settings.rules.replica_acks = 1;
             settings.rules.response_timeout = LONG;
@@ -414,6 +414,13 @@ mod tests {
         test.node.take(vec![acquire("written")], RouteHistory::default());
         assert_eq!(test.asked().await, "written");
         test.node.take(vec![acquire("unsent")], RouteHistory::default());
+        test
+    }
+
+    /// Otherwise they would be sent to the old primary, after later requests to the new one.
+    #[tokio::test]
+    async fn unsent_requests_before_a_barrier_are_refused_when_the_connection_is_lost() {
+        let test = with_an_unsent_request().await;
         let is_dropped = Arc::new(AtomicBool::new(false));
         test.node.drop_behind(SetOnDrop(Arc::clone(&is_dropped)));
         assert!(!is_dropped.load(Ordering::SeqCst));
@@ -459,16 +466,7 @@ mod tests {
 
     #[tokio::test]
     async fn unsent_requests_leave_over_the_next_connection() {
-        let mut test = TestNode::down_with(Discovery::Fixed, |settings| {
-            settings.rules.replica_acks = 1;
-            settings.rules.response_timeout = LONG;
-        });
-        test.set_reply("WAIT 1", ":1\r\n");
-        test.connect().await;
-        test.hold();
-        test.node.take(vec![acquire("written")], RouteHistory::default());
-        assert_eq!(test.asked().await, "written");
-        test.node.take(vec![acquire("unsent")], RouteHistory::default());
+        let test = with_an_unsent_request().await;
 
         test.resume();
         test.connection().give_up_because("has moved away");
