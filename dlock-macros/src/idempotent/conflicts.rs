@@ -1,9 +1,13 @@
 //! Finds parameters that contradict each other, and parameters that do not fit the function.
 
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span};
 use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{Error, FnArg, Receiver, ReceiverKind, Type};
+use syn::visit_mut::{self, VisitMut};
+use syn::{
+    BoundLifetimes, Error, FnArg, GenericParam, Lifetime, ParenthesizedGenericArguments, Receiver,
+    ReceiverKind, Type, TypeFnPtr, TypeReference,
+};
 
 use super::args::{Fingerprint, IdempotentArgs, OnCrash, RecordOptions};
 use crate::arguments::duration::{Time, written};
@@ -103,94 +107,66 @@ fn is_borrowed(receiver: &Receiver) -> bool {
 /// `Fn(&Order) -> &str`, is one of its calls: the function borrows nothing. So is a lifetime that
 /// `for<'a>` names. Another named lifetime there is that of a borrow.
 fn borrow(ty: &Type) -> Option<Span> {
-    let tokens = ty.to_token_stream();
-    let mut owned = vec!["static".to_owned()];
-    // Rust refuses a name with another meaning in scope, so it means the same in the whole type.
-    collect_bound_lifetimes(tokens.clone(), &mut owned);
-    borrow_within(tokens, &owned, false)
+    let mut finder = BorrowFinder { owned: Vec::new(), of_call: false, found: None };
+    finder.visit_type_mut(&mut ty.clone());
+    finder.found
 }
 
-/// Adds the lifetimes that each `for<..>` names.
-fn collect_bound_lifetimes(tokens: TokenStream, bound: &mut Vec<String>) {
-    let mut in_binder = false;
-    let mut before: Option<TokenTree> = None;
-    for token in tokens {
-        match &token {
-            TokenTree::Punct(mark) if mark.as_char() == '<' => {
-                in_binder = matches!(&before, Some(TokenTree::Ident(name)) if name == "for");
-            }
-            TokenTree::Punct(mark) if mark.as_char() == '>' => in_binder = false,
-            TokenTree::Ident(name) if in_binder => bound.push(name.to_string()),
-            TokenTree::Group(group) => collect_bound_lifetimes(group.stream(), bound),
-            _ => {}
-        }
-        before = Some(token);
+/// Finds the first borrow in a type. It changes nothing.
+struct BorrowFinder {
+    /// The lifetimes that each `for<..>` names. Rust refuses a name with another meaning in scope,
+    /// so each means the same in the whole type.
+    owned: Vec<Ident>,
+    /// Whether it visits the parameters or the return type of a function.
+    of_call: bool,
+    found: Option<Span>,
+}
+
+impl BorrowFinder {
+    fn is_owned(&self, lifetime: &Lifetime) -> bool {
+        let name = &lifetime.ident;
+        name == "static" || (name == "_" && self.of_call) || self.owned.contains(name)
+    }
+
+    fn of_call(&mut self, visit: impl FnOnce(&mut Self)) {
+        let outside = std::mem::replace(&mut self.of_call, true);
+        visit(self);
+        self.of_call = outside;
     }
 }
 
-/// Returns the span of a borrow in tokens of a type. `of_call`: they are parameters of a function.
-fn borrow_within(tokens: TokenStream, owned: &[String], of_call: bool) -> Option<Span> {
-    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-    let is_mark = |at: Option<usize>, mark: char| {
-        let token = at.and_then(|at| tokens.get(at));
-        matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == mark)
-    };
-    let is_owned = |at: usize| {
-        tokens.get(at).is_some_and(|lifetime| owned.iter().any(|owned| lifetime.to_string() == *owned))
-    };
-    let has_parameters = |at: usize| {
-        at.checked_sub(1).is_some_and(|before| is_function(&tokens[before]))
-            && matches!(tokens.get(at), Some(TokenTree::Group(_)))
-    };
-    // In a return type, how many angle brackets are open: one more that closes ends it.
-    let mut returned: Option<usize> = None;
-    for (at, token) in tokens.iter().enumerate() {
-        let of_call = of_call || returned.is_some();
-        let found = match token {
-            TokenTree::Punct(mark) => match mark.as_char() {
-                '\'' => {
-                    let is_elided = of_call && tokens.get(at + 1).is_some_and(|next| next.to_string() == "_");
-                    let span = || tokens.get(at + 1).map_or_else(|| mark.span(), TokenTree::span);
-                    (!is_owned(at + 1) && !is_elided).then(span)
-                }
-                '&' => {
-                    let is_of_owned = is_mark(Some(at + 1), '\'') && is_owned(at + 2);
-                    (!is_of_owned && !of_call).then(|| mark.span())
-                }
-                '>' if is_mark(at.checked_sub(1), '-') => {
-                    if at.checked_sub(2).is_some_and(has_parameters) {
-                        returned.get_or_insert(0);
-                    }
-                    None
-                }
-                '<' => {
-                    returned = returned.map(|open| open + 1);
-                    None
-                }
-                '>' => {
-                    returned = returned.and_then(|open| open.checked_sub(1));
-                    None
-                }
-                '+' | ',' if returned == Some(0) => {
-                    returned = None;
-                    None
-                }
-                _ => None,
-            },
-            TokenTree::Group(group) => borrow_within(group.stream(), owned, of_call || has_parameters(at)),
+impl VisitMut for BorrowFinder {
+    fn visit_bound_lifetimes_mut(&mut self, bound: &mut BoundLifetimes) {
+        let lifetimes = bound.lifetimes.iter().filter_map(|parameter| match parameter {
+            GenericParam::Lifetime(parameter) => Some(parameter.lifetime.ident.clone()),
             _ => None,
-        };
-        if found.is_some() {
-            return found;
+        });
+        self.owned.extend(lifetimes);
+    }
+
+    fn visit_type_fn_ptr_mut(&mut self, function: &mut TypeFnPtr) {
+        self.of_call(|finder| visit_mut::visit_type_fn_ptr_mut(finder, function));
+    }
+
+    /// Visits the parameters and the return type of `Fn(..) -> ..` and the like.
+    fn visit_parenthesized_generic_arguments_mut(&mut self, call: &mut ParenthesizedGenericArguments) {
+        self.of_call(|finder| visit_mut::visit_parenthesized_generic_arguments_mut(finder, call));
+    }
+
+    fn visit_type_reference_mut(&mut self, reference: &mut TypeReference) {
+        let is_owned = reference.lifetime.as_ref().map_or(self.of_call, |lifetime| self.is_owned(lifetime));
+        if is_owned {
+            visit_mut::visit_type_reference_mut(self, reference);
+        } else {
+            self.found.get_or_insert(reference.and_token.span());
         }
     }
-    None
-}
 
-/// Returns `true` for the word before the parameters of a function type.
-fn is_function(before: &TokenTree) -> bool {
-    let names = ["fn", "Fn", "FnMut", "FnOnce", "AsyncFn", "AsyncFnMut", "AsyncFnOnce"];
-    matches!(before, TokenTree::Ident(name) if names.iter().any(|function| name == function))
+    fn visit_lifetime_mut(&mut self, lifetime: &mut Lifetime) {
+        if !self.is_owned(lifetime) {
+            self.found.get_or_insert(lifetime.ident.span());
+        }
+    }
 }
 
 /// Returns the arguments that are in neither the key nor the fingerprint, if the attribute does not
