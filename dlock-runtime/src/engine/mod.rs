@@ -263,12 +263,9 @@ impl Engine {
         let result = slots.table.change(key, hash, |KeyEntry { state, contended, .. }| {
             let (rules, tokens, due) = (&self.rules, &self.tokens, state.next_timeout());
             let mut cx = EventContext { now, rules, tokens, actions: &mut actions, contended };
-            let was_tracked = state.is_tracked();
             let result = event(state, &mut cx);
             let (is_tracked, failures) = (state.is_tracked(), &mut slots.renewal_failures);
             for action in actions.drain(..) {
-                let is_of_hold = matches!(action, Action::Send { command: Command::SetTtl { .. }, .. });
-                let is_tracked = is_tracked || (was_tracked && is_of_hold); // a hold that has ended
                 self.run_action((key, is_tracked), failures, now, action, effects);
             }
             self.count_holders(effects);
@@ -380,7 +377,6 @@ impl Engine {
             effects.holders -= i64::from(was_granted);
             let (is_tracked, released) =
                 self.with_locked(slots, (key, hash), now, effects, |key_state, cx| {
-                    let is_tracked = key_state.is_tracked();
                     let released = match left {
                         Some(left) => {
                             key_state.release_residual(left, is_kept, cx);
@@ -389,7 +385,7 @@ impl Engine {
                         None if is_kept => key_state.release(acquisition, cx),
                         None => key_state.cancel_granted(acquisition, cx),
                     };
-                    (is_tracked, released)
+                    (key_state.is_tracked(), released)
                 });
             let ReleaseOutcome::Send(token, command) = released else { return PendingRelease::Done };
             let (recipient, pending) = report.begin(&acquisition.0, &self.background_releases);

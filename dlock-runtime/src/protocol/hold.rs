@@ -120,6 +120,8 @@ pub(crate) struct ResidualHold {
     pub(super) needs_success: bool,
     /// When the lease of the hold expires.
     pub(crate) deadline: BootInstant,
+    /// Whether the backend tracked the key.
+    pub(super) is_tracked: bool,
 }
 
 /// The result of a release.
@@ -392,8 +394,9 @@ impl<A: Clone + PartialEq> KeyState<A> {
         hold.close(ctx);
         let (token, kept_until) = (hold.token, hold.kept_until());
         if ctx.now < kept_until {
+            let is_tracked = hold.is_tracked();
             let fleet_hold = self.end_hold(token, ctx.now);
-            let set_ttl = self.keep(token, kept_until, ctx.now);
+            let set_ttl = self.keep((token, is_tracked), kept_until, ctx.now);
             self.contend(fleet_hold, ctx);
             return ReleaseOutcome::Send(token, set_ttl);
         }
@@ -409,17 +412,16 @@ impl<A: Clone + PartialEq> KeyState<A> {
             self.release_and_contend(token, ctx);
             return ReleaseOutcome::HandedOff;
         }
-        let may_outlive = hold.may_outlive(next, ctx.now);
-        match hold.budget.next(ctx.now, *ctx.contended, ctx.rules) {
-            HandoffDecision::Yield => self.yield_to_other_processes(token, ctx),
-            _ if may_outlive => self.yield_to_other_processes(token, ctx),
-            decision if hold.can_hand_off_to(next, ctx) => {
-                if decision == HandoffDecision::HandOffAndProbe {
-                    hold.probe_waiters(ctx);
-                }
-                self.hand_off(token, ctx);
+        let decision = hold.budget.next(ctx.now, *ctx.contended, ctx.rules);
+        if decision == HandoffDecision::Yield || hold.may_outlive(next, ctx.now) {
+            self.yield_to_other_processes(token, ctx);
+        } else if hold.can_hand_off_to(next, ctx) {
+            if decision == HandoffDecision::HandOffAndProbe {
+                hold.probe_waiters(ctx);
             }
-            _ => self.renew_for_head(token, ctx),
+            self.hand_off(token, ctx);
+        } else {
+            self.renew_for_head(token, ctx);
         }
         ReleaseOutcome::HandedOff
     }
@@ -666,7 +668,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         let Some(hold) = self.holds.with_token(token) else { return };
         hold.close(ctx);
         let (kept_until, needs_success) = (hold.kept_until(), hold.needs_success());
-        let left = ResidualHold { token, kept_until, needs_success, deadline: hold.deadline.at() };
+        let (deadline, is_tracked) = (hold.deadline.at(), hold.is_tracked());
+        let left = ResidualHold { token, kept_until, needs_success, deadline, is_tracked };
         let left = (cause != LossCause::NotOwner).then_some(left);
         ctx.actions.push(Action::Revoke { acquisition: hold.acquisition.clone(), cause, left });
         let fleet_hold = self.end_hold(token, ctx.now);

@@ -13,6 +13,7 @@ use crate::protocol::contender::{Contender, ContenderState};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::hold::Hold;
 use crate::protocol::key_state::{EventContext, KeyState};
+use crate::protocol::retained::RetainedHold;
 
 /// The meaning of a hold's time for its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +39,16 @@ impl Verification {
 }
 
 impl<A: Clone + PartialEq> KeyState<A> {
-    /// Returns `true` if this process holds the lock and its first check was sent: the backend
-    /// tracks the key from then on, and continues at renewals.
+    /// Returns `true` if this process holds or retains the key and its first check was sent: the
+    /// backend tracks the key from then on, and continues at renewals.
     pub(crate) fn is_tracked(&self) -> bool {
         let of_contender = |contender: &Contender| match contender.step {
             ContenderState::Confirming { is_tracked, .. } => is_tracked,
             _ => false,
         };
-        self.holds.iter().any(Hold::is_tracked) || self.contender().is_some_and(of_contender)
+        self.holds.iter().any(Hold::is_tracked)
+            || self.contender().is_some_and(of_contender)
+            || self.queue.retained().iter().any(RetainedHold::is_tracked)
     }
 
     /// Handles a possible change of the key.

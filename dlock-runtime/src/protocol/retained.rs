@@ -32,6 +32,9 @@ pub(crate) struct RetainedHold {
     until: BootInstant,
     reason: RetainReason,
     ttl: TtlRequest,
+    /// Whether the backend tracked the key under the hold. `SetTtl` is then sent like the renewals
+    /// of the hold: one that ran after it would extend the time to live again.
+    is_tracked: bool,
 }
 
 /// The last request that sets the time to live.
@@ -63,6 +66,11 @@ impl RetainedHold {
         set(KeyTimer::MinHold, self.until.min(resend_at));
     }
 
+    /// Returns `true` if the backend tracks the key.
+    pub(super) fn is_tracked(&self) -> bool {
+        self.is_tracked
+    }
+
     fn is_for_min_hold(&self, now: BootInstant) -> bool {
         match self.reason {
             RetainReason::Body { kept_until } => now < kept_until,
@@ -79,9 +87,14 @@ impl RetainedHold {
 impl<A: Clone + PartialEq> KeyState<A> {
     /// Retains the key of an acquisition that has ended, until `until`. Returns the command for the
     /// server.
-    pub(super) fn keep(&mut self, token: Token, until: BootInstant, now: BootInstant) -> Command {
-        let reason = RetainReason::MinHold;
-        let kept = RetainedHold { token, until, reason, ttl: TtlRequest::InFlight };
+    pub(super) fn keep(
+        &mut self,
+        (token, is_tracked): (Token, bool),
+        until: BootInstant,
+        now: BootInstant,
+    ) -> Command {
+        let (reason, ttl) = (RetainReason::MinHold, TtlRequest::InFlight);
+        let kept = RetainedHold { token, until, reason, ttl, is_tracked };
         let command = kept.command(now);
         self.queue.retain(kept);
         command
@@ -91,14 +104,14 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// longer, the time to live is set now, since the body may outlive the key. If `min_hold` needs
     /// a success, the body decides when it ends.
     pub(super) fn leave_to_body(&mut self, left: ResidualHold, ctx: &mut EventContext<'_, A>) {
-        let ResidualHold { token, kept_until, needs_success, deadline } = left;
+        let ResidualHold { token, kept_until, needs_success, deadline, is_tracked } = left;
         let kept_until = if needs_success { BootInstant::START } else { kept_until };
         let until = deadline.max(kept_until);
         if ctx.now >= until {
             return;
         }
         let reason = RetainReason::Body { kept_until };
-        let kept = RetainedHold { token, until, reason, ttl: TtlRequest::Done };
+        let kept = RetainedHold { token, until, reason, ttl: TtlRequest::Done, is_tracked };
         if ctx.now < kept_until {
             ctx.send(token, kept.command(ctx.now));
         }
@@ -118,11 +131,11 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// Releases all keys that are retained for bodies, without waiting for them.
     pub(crate) fn release_all(&mut self, ctx: &mut EventContext<'_, A>) {
         let left = self.queue.retained().iter().filter_map(|kept| match kept.reason {
-            RetainReason::Body { kept_until } => Some((kept.token, kept_until)),
+            RetainReason::Body { kept_until } => Some((kept.token, kept.is_tracked, kept_until)),
             RetainReason::MinHold | RetainReason::Reply => None,
         });
-        for (token, kept_until) in left.collect::<Vec<_>>() {
-            self.end_retention(token, kept_until, ctx);
+        for (token, is_tracked, kept_until) in left.collect::<Vec<_>>() {
+            self.end_retention((token, is_tracked), kept_until, ctx);
         }
     }
 
@@ -135,14 +148,22 @@ impl<A: Clone + PartialEq> KeyState<A> {
         ctx: &mut EventContext<'_, A>,
     ) {
         let kept_until = if is_kept { left.kept_until } else { BootInstant::START };
-        self.end_retention(left.token, kept_until, ctx);
+        self.end_retention((left.token, left.is_tracked), kept_until, ctx);
     }
 
     /// Releases a key that is retained for a body, or keeps it for the rest of a `min_hold`.
-    fn end_retention(&mut self, token: Token, kept_until: BootInstant, ctx: &mut EventContext<'_, A>) {
+    fn end_retention(
+        &mut self,
+        (token, is_tracked): (Token, bool),
+        kept_until: BootInstant,
+        ctx: &mut EventContext<'_, A>,
+    ) {
         self.queue.filter_retained(|kept| kept.token != token);
-        let keeps = ctx.now < kept_until;
-        let command = if keeps { self.keep(token, kept_until, ctx.now) } else { Command::RELEASE };
+        let command = if ctx.now < kept_until {
+            self.keep((token, is_tracked), kept_until, ctx.now)
+        } else {
+            Command::RELEASE
+        };
         ctx.send(token, command);
     }
 
