@@ -19,10 +19,11 @@ use tokio::task::JoinHandle;
 
 use crate::config::config;
 use crate::error::Result;
-use crate::fork::PerProcess;
+use crate::fork::{InOneProcess, PerProcess};
 
-/// A future that completes after a duration.
-pub(crate) struct Timer(Inner);
+/// A future that completes after a duration. Both kinds lock a mutex of a runtime when they are
+/// dropped, so a forked process leaks it.
+pub(crate) struct Timer(InOneProcess<Inner>);
 
 enum Inner {
     /// A timer of the current runtime.
@@ -35,7 +36,7 @@ enum Inner {
 impl Timer {
     /// Starts a timer. It never ends early.
     pub(crate) fn new(time: Duration) -> Self {
-        Self(of_runtime(time).map_or_else(|| of_thread(time), Inner::Tokio))
+        Self(InOneProcess::new(of_runtime(time).map_or_else(|| of_thread(time), Inner::Tokio)))
     }
 }
 
@@ -43,17 +44,25 @@ impl Future for Timer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.0 {
-            Inner::Tokio(sleep) => sleep.as_mut().poll(cx),
-            Inner::Thread(sleep) => Pin::new(sleep).poll(cx).map(drop),
-            Inner::Elapsed => Poll::Ready(()),
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl Future for Inner {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut *self {
+            Self::Tokio(sleep) => sleep.as_mut().poll(cx),
+            Self::Thread(sleep) => Pin::new(sleep).poll(cx).map(drop),
+            Self::Elapsed => Poll::Ready(()),
         }
     }
 }
 
-impl Drop for Timer {
+impl Drop for Inner {
     fn drop(&mut self) {
-        if let Inner::Thread(sleep) = &self.0 {
+        if let Self::Thread(sleep) = self {
             sleep.abort();
         }
     }
@@ -230,8 +239,8 @@ mod tests {
 
     #[test]
     fn a_dropped_timer_leaves_nothing_on_the_thread() {
-        let timer = Timer::new(Duration::from_secs(24 * 60 * 60));
-        let Inner::Thread(sleep) = &timer.0 else { panic!("there is no runtime here") };
+        let timer = of_thread(Duration::from_secs(24 * 60 * 60));
+        let Inner::Thread(sleep) = &timer else { panic!("there is no runtime here") };
         let sleep = sleep.abort_handle();
         assert!(!sleep.is_finished());
 

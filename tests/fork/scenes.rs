@@ -597,6 +597,19 @@ fn a_child_is_rejected_whatever_mutexes_other_threads_held() {
         let locks = busy.block_on(LockManager::connect(&url)).expect("it runs");
         let mut held = Some(busy.block_on(locks.lock("order:1").acquire()).expect("it is free"));
         let mut inherited = Some(locks.clone());
+        let polled = AtomicU32::new(0);
+        let step = || {
+            polled.fetch_add(1, Ordering::SeqCst);
+            Poll::Pending
+        };
+        let under_lock: Call<'_> = Box::pin(async {
+            let run = locks.lock("inherited").run(async |_| std::future::poll_fn(|_| step()).await);
+            run.await
+        });
+        let mut calls = Some([with_record("idempotent", &locks, step), under_lock]);
+        for (count, call) in (0..).zip(calls.iter_mut().flatten()) {
+            poll_until_it_waits(&busy, call.as_mut(), || polled.load(Ordering::SeqCst) > count);
+        }
         let is_over = Arc::new(AtomicBool::new(false));
         let tasks: Vec<_> = (0..12_u32)
             .map(|number| {
@@ -608,6 +621,13 @@ fn a_child_is_rejected_whatever_mutexes_other_threads_held() {
                             .await
                             .expect("the lock is granted");
                         drop(LockManager::connect("memory://busy").await);
+                        let call = locks.idempotent(format!("call:{number}"));
+                        let ran = call.run_attached(async |_| {
+                            tokio::task::yield_now().await;
+                            Ok::<_, Error>(())
+                        });
+                        ran.await.expect("the body succeeds");
+                        call.forget().await.expect("the store replies");
                         assert!(!locks.leader("indexer").is_leader());
                     }
                 })
@@ -632,11 +652,12 @@ fn a_child_is_rejected_whatever_mutexes_other_threads_held() {
                         .await
                         .expect("it is held");
                 });
-                drop((held.take(), inherited.take()));
+                drop((held.take(), inherited.take(), calls.take()));
                 "ok".to_owned()
             });
             assert_ok(child, &url);
         }
+        drop(calls);
         is_over.store(true, Ordering::Relaxed);
         busy.block_on(async {
             for task in tasks {

@@ -15,6 +15,7 @@ use crate::backend::store_call::StoreOperation;
 use crate::engine::Engine;
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, LossCause, Result};
+use crate::fork::in_one_process;
 use crate::key::{LockKey, Name};
 use crate::protocol::command::{Failure, ScriptReply};
 use crate::protocol::deadline::BootInstant;
@@ -125,7 +126,7 @@ impl RenewedLease {
     ///
     /// As [`check`](Self::check).
     pub(crate) async fn run_while_valid<B: Future>(&self, body: B) -> Result<B::Output> {
-        let (mut body, mut lost) = (pin!(body), pin!(self.lost()));
+        let (mut body, mut lost) = (pin!(body), in_one_process(self.lost()));
         poll_fn(|cx| {
             // After a pause of any length, the body of a lost lease is not polled again.
             if let Err(error) = self.check() {
@@ -134,7 +135,7 @@ impl RenewedLease {
             if let Poll::Ready(output) = body.as_mut().poll(cx) {
                 return Poll::Ready(Ok(output));
             }
-            lost.as_mut().poll(cx).map(Err)
+            Pin::new(&mut lost).poll(cx).map(Err)
         })
         .await
     }

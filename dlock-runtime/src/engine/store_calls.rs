@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::Notify;
 
-use crate::fork::ForkDetector;
+use crate::fork::{ForkDetector, in_one_process};
 use crate::key::Name;
 use crate::protocol::failure::{Failure, FailureKind};
 use crate::sync::lock;
@@ -52,12 +52,15 @@ impl Signal {
         self.is_set.load(Ordering::Acquire)
     }
 
-    /// Waits until the event has happened.
-    pub(crate) async fn wait(&self) {
-        let changed = self.changed.notified();
-        if !self.is_set() {
-            changed.await;
-        }
+    /// Waits until the event has happened. A forked process leaks the future, since it may be in
+    /// the list of a mutex that a thread of the parent had locked.
+    pub(crate) fn wait(&self) -> impl Future<Output = ()> + '_ {
+        in_one_process(async {
+            let changed = self.changed.notified();
+            if !self.is_set() {
+                changed.await;
+            }
+        })
     }
 }
 

@@ -25,7 +25,7 @@ impl PendingCall {
     /// If the future is dropped, the call leaves no record, and another call takes its turn.
     pub(super) async fn wait(&self, wait: Duration) -> Result<Begun> {
         let engine = self.manager.engine();
-        let waiting = self.wait_for_turn(wait);
+        let waiting = engine.run_in_own_process(Some(&self.key), self.wait_for_turn(wait));
         tokio::select! {
             biased;
             begun = waiting => begun,

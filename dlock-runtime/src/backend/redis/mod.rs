@@ -80,6 +80,7 @@ use crate::config::sentinel::SentinelEndpoint;
 #[cfg(feature = "tls")]
 use crate::config::url::ConnectSpec;
 use crate::error::Result;
+use crate::fork::in_one_process;
 use crate::protocol::command::{Failure, FailureKind};
 use crate::protocol::deadline::BootInstant;
 use crate::token::ProcessId;
@@ -266,8 +267,9 @@ impl Backend for Redis {
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        // Its drop locks the queue of the manager's thread, which the child does not have.
         let shared = Arc::clone(&self.shared);
-        Box::pin(async move { shared.runtimes.sleep(time).await })
+        Box::pin(in_one_process(async move { shared.runtimes.sleep(time).await }))
     }
 
     fn settle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
