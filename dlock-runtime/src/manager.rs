@@ -149,7 +149,8 @@ impl LockManager {
     /// Returns a manager of a store in memory.
     pub(crate) fn in_memory(world: &Arc<MemoryStore>, settings: &Settings) -> Self {
         let tokens = TokenSource::new();
-        let backend = world.join(tokens.process(), settings.rules.grant_lease, &settings.owner);
+        let backend =
+            world.join(tokens.process(), (settings.rules.grant_lease, settings.fence_ttl), &settings.owner);
         let engine = Engine::over(backend, world.clock(), tokens, settings.rules, settings.lease);
         Self::with_engine(engine, settings, "memory".to_owned())
     }

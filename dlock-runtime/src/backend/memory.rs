@@ -17,15 +17,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use smallvec::SmallVec;
 
 use crate::backend::event_effects::EventEffects;
+use crate::backend::memory::fence_counters::FenceCounters;
 use crate::backend::store_call::{self, StoreOperation, StoreSlot};
 use crate::backend::{Backend, BackendEvents, Capabilities, EventReceiver, OwnerSource, Request};
-use crate::bounds::LAST_FENCE;
 use crate::clock::{Clock, TokioClock};
 use crate::fork::PerProcess;
 use crate::key::Name;
-use crate::protocol::command::{Command, Failure, FailureKind, RecordInfo, Reply, ScriptReply};
+use crate::protocol::command::{Command, RecordInfo, Reply, ScriptReply};
 use crate::protocol::deadline::BootInstant;
-use crate::protocol::fencing;
 use crate::protocol::foreign_clients::Grant;
 use crate::protocol::record::Record;
 use crate::sync::lock;
@@ -34,13 +33,15 @@ use crate::testing::recorder::Recorder;
 use crate::timer::Timer;
 use crate::token::{ProcessId, Token};
 
+mod fence_counters;
+
 /// The keys and connected managers that replace a server.
 pub(crate) struct MemoryStore {
     clock: Arc<TokioClock>,
     /// The wall clock at the start of `clock`, in milliseconds since the epoch.
     epoch: u64,
     records: Mutex<HashMap<Name, Record>>,
-    counters: Mutex<HashMap<Name, u64>>,
+    fence_counters: Mutex<FenceCounters>,
     /// The keys that are no locks.
     values: Mutex<HashMap<Name, StoreSlot>>,
     managers: Mutex<HashMap<ProcessId, Member>>,
@@ -86,7 +87,7 @@ impl MemoryStore {
             clock: Arc::new(TokioClock::new()),
             epoch: u64::try_from(since_epoch().as_millis()).unwrap_or_default(),
             records: Mutex::default(),
-            counters: Mutex::default(),
+            fence_counters: Mutex::default(),
             values: Mutex::default(),
             managers: Mutex::default(),
             #[cfg(feature = "testing")]
@@ -103,17 +104,18 @@ impl MemoryStore {
     }
 
     /// Connects a new manager. A token that is granted a lock holds it for `grant_lease` unless the
-    /// manager confirms.
+    /// manager confirms. A fencing counter lives for `fence_ttl` after its last use.
     pub(crate) fn join(
         self: &Arc<Self>,
         process: ProcessId,
-        grant_lease: Duration,
+        (grant_lease, fence_ttl): (Duration, Duration),
         owner: &Arc<str>,
     ) -> Arc<Memory> {
         let memory = Arc::new(Memory {
             store: Arc::clone(self),
             process,
             grant_lease,
+            fence_ttl,
             events: EventReceiver::default(),
             outbox: Mutex::default(),
         });
@@ -122,12 +124,12 @@ impl MemoryStore {
         memory
     }
 
-    /// Runs one command. Its reports to managers are added to `notices`.
+    /// Runs one command of `sender`. Its reports to managers are added to `notices`.
     fn run(
         &self,
         request: &Request,
         now: BootInstant,
-        grant_lease: Duration,
+        sender: &Memory,
         notices: &mut MemoryNotices,
     ) -> Reply {
         let Request { key, token, command, .. } = request;
@@ -148,14 +150,17 @@ impl MemoryStore {
         }
         let mut records = lock(&self.records);
         let record = records.entry(Name::clone(key)).or_default();
-        let reply = record.run(*token, *command, now, grant_lease, notify);
+        let reply = record.run(*token, *command, now, sender.grant_lease, notify);
         if record.is_empty(now) {
             records.remove(key);
         }
         match (command, reply) {
-            (Command::Fence, Reply::Owner) => self.fence(key),
+            (Command::Fence, Reply::Owner) => {
+                let micros = u64::try_from(since_epoch().as_micros()).unwrap_or(u64::MAX);
+                lock(&self.fence_counters).issue(key, micros, now, sender.fence_ttl)
+            }
             (Command::Inspect, Reply::Info(Some(info))) => {
-                Reply::Info(Some(RecordInfo { fence: lock(&self.counters).get(key).copied(), ..info }))
+                Reply::Info(Some(RecordInfo { fence: lock(&self.fence_counters).last(key), ..info }))
             }
             (_, reply) => reply,
         }
@@ -194,17 +199,6 @@ impl MemoryStore {
     /// Returns the time of the store's wall clock, in milliseconds since the epoch.
     fn wall_clock_at(&self, now: BootInstant) -> u64 {
         self.epoch + now.nanos() / 1_000_000
-    }
-
-    fn fence(&self, key: &Name) -> Reply {
-        let micros = u64::try_from(since_epoch().as_micros()).unwrap_or(u64::MAX);
-        let mut counters = lock(&self.counters);
-        let Some(token) = fencing::next(counters.get(key).copied(), micros) else {
-            let reason = format!("its counter in memory has reached {LAST_FENCE}; a new process restarts it");
-            return Reply::Refused(Failure::new(FailureKind::FencingCounter, reason));
-        };
-        counters.insert(Name::clone(key), token);
-        Reply::Fenced(token)
     }
 
     fn manager(&self, process: ProcessId) -> Option<ConnectedManager> {
@@ -336,6 +330,7 @@ pub(crate) struct Memory {
     store: Arc<MemoryStore>,
     process: ProcessId,
     grant_lease: Duration,
+    fence_ttl: Duration,
     events: EventReceiver,
     outbox: Mutex<Outbox>,
 }
@@ -373,7 +368,7 @@ impl Memory {
             continues = true;
             let key = Name::clone(&request.key);
             let mut notices = MemoryNotices::default();
-            let reply = self.store.run(&request, now, self.grant_lease, &mut notices);
+            let reply = self.store.run(&request, now, self, &mut notices);
             let abandoned = events.on_reply(request, reply, now, now, effects);
             #[cfg(feature = "testing")]
             let abandoned = self.store.recorder.abandon(abandoned);
@@ -465,6 +460,7 @@ mod tests {
     use crate::token::TokenSource;
 
     const GRANT_LEASE: Duration = Duration::from_secs(5);
+    const FENCE_TTL: Duration = Duration::from_secs(60);
     const ENQUEUE: Command = Command::Enqueue { lease: Duration::from_secs(30), mode: EnqueueMode::Join };
 
     fn at(ms: u64) -> BootInstant {
@@ -482,7 +478,7 @@ mod tests {
         fn join(store: &Arc<MemoryStore>, number: u64) -> Self {
             let tokens = TokenSource::of_process(number);
             let owner = format!("web-{number}").into();
-            let memory = store.join(tokens.process(), GRANT_LEASE, &owner);
+            let memory = store.join(tokens.process(), (GRANT_LEASE, FENCE_TTL), &owner);
             let events = RecordedEvents::attach(|events| memory.attach(events));
             Self { memory, events, tokens }
         }
@@ -620,27 +616,21 @@ mod tests {
         let manager = TestManager::join(&store, 1);
         let token = manager.tokens.next();
         manager.run(token, ENQUEUE, at(0));
-        let fence = || match &store.fence(&"a".into()) {
-            Reply::Fenced(fence) => Some(*fence),
-            _ => None,
+        let fence = || {
+            manager.run(token, Command::Fence, at(0));
+            lock(&store.fence_counters).last(&"a".into()).expect("a token was issued")
         };
 
-        let first = fence().expect("the counter is new");
-        assert!((1_700_000_000_000_000..LAST_FENCE).contains(&first), "{first} is no time");
-        lock(&store.counters).insert("a".into(), LAST_FENCE - 2);
-        assert_eq!(
-            manager.run(token, Command::Fence, at(0)),
-            [format!("reply a Fenced({})", LAST_FENCE - 1)]
-        );
-        let info = manager.run(token, Command::Inspect, at(0));
-        assert!(info[0].contains(&format!("fence: Some({})", LAST_FENCE - 1)), "{info:?}");
-        assert_eq!(fence(), Some(LAST_FENCE));
+        let first = fence();
 
-        let refused = store.fence(&"a".into());
-        assert!(
-            matches!(&refused, Reply::Refused(failure) if failure.kind == FailureKind::FencingCounter),
-            "{refused:?}"
-        );
+        let (start, now) = (u128::from(store.epoch) * 1_000, since_epoch().as_micros());
+        assert!((start..=now).contains(&u128::from(first)), "{first} is not in {start}..={now}");
+        let far = now as u64 * 2;
+        let set = lock(&store.fence_counters).issue(&"a".into(), far, at(0), FENCE_TTL);
+        assert!(matches!(set, Reply::Fenced(of) if of == far), "{set:?}");
+        assert_eq!(fence(), far + 1);
+        let info = manager.run(token, Command::Inspect, at(0));
+        assert!(info[0].contains(&format!("fence: Some({})", far + 1)), "{info:?}");
     }
 
     /// Returns an operation that writes a value, and returns the one before.

@@ -116,7 +116,8 @@ impl Fixture {
         let store = MemoryStore::of_name(None);
         let manager = || {
             let (tokens, rules) = (TokenSource::new(), ProtocolConfig::DEFAULT);
-            let memory = store.join(tokens.process(), rules.grant_lease, &"test".into());
+            let memory =
+                store.join(tokens.process(), (rules.grant_lease, Duration::from_secs(60)), &"test".into());
             let backend = Arc::new(LossyBackend {
                 memory,
                 store: Arc::clone(&store),
