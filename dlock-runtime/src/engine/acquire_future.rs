@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::engine::acquisition::{Acquisition, AcquisitionRef, AcquisitionState, SharedAcquisition};
+use crate::engine::acquisition::{Acquisition, AcquisitionState, SharedAcquisition};
 use crate::engine::hold_guard::{HoldGuard, LossTimer};
 use crate::error::{Error, LossCause};
 use crate::fork::forked_error;
@@ -52,7 +52,7 @@ impl AcquireFuture {
         let now = engine.now();
         let started = started.unwrap_or(now);
         engine.uses(key.namespace());
-        let acquisition = AcquisitionRef(Acquisition::new(key));
+        let acquisition = Acquisition::new(key);
         let rules = &engine.rules;
         // A call that tries once does not wait for a cooldown.
         let cooldown = if options.retry == 0 { Duration::ZERO } else { rules.longest_cooldown() };
@@ -70,21 +70,20 @@ impl AcquireFuture {
         let mut waiting = Self { held, started, wait: None, timer: LossTimer::default() };
         let Some(held) = &waiting.held else { unreachable!("it was set above") };
         let (acquisition, nested) = held.acquisition();
-        let key = acquisition.key.name();
+        let (acquisition, key) = (SharedAcquisition::clone(acquisition), acquisition.key.name());
         if let Some(parent) = nested {
-            let root = AcquisitionRef(SharedAcquisition::clone(parent.root()));
             engine.with_key_now(now, key, |key_state, cx| {
-                key_state.join_nested(&root, parent.depth(), acquisition.clone(), retry_state, cx);
+                key_state.join_nested(parent.root(), parent.depth(), acquisition, retry_state, cx);
             });
         } else {
             // Checked under the lock of the shard: a shutdown sets the flag before it visits all
             // keys.
             engine.with_key_now(now, key, |key_state, cx| {
                 if engine.is_closed() {
-                    cx.refuse(acquisition.clone(), AcquireFailure::Shutdown);
+                    cx.refuse(acquisition, AcquireFailure::Shutdown);
                 } else {
                     let terms = options.terms(engine.lease);
-                    key_state.join(QueueEntry { acquisition: acquisition.clone(), terms, retry_state }, cx);
+                    key_state.join(QueueEntry { acquisition, terms, retry_state }, cx);
                 }
             });
         }

@@ -11,7 +11,6 @@
 //! protocol. The task reads it without that lock.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -94,21 +93,10 @@ pub(crate) struct EndedAcquisition {
     pub(crate) left: Option<ResidualHold>,
 }
 
-/// An acquisition as the protocol sees it, compared by identity.
-#[derive(Clone, Debug)]
-pub(crate) struct AcquisitionRef(pub(crate) SharedAcquisition);
-
-impl Deref for AcquisitionRef {
-    type Target = Acquisition;
-
-    fn deref(&self) -> &Acquisition {
-        &self.0
-    }
-}
-
-impl PartialEq for AcquisitionRef {
+/// Compares by identity, as the protocol does.
+impl PartialEq for Acquisition {
     fn eq(&self, other: &Self) -> bool {
-        SharedAcquisition::ptr_eq(&self.0, &other.0)
+        std::ptr::eq(self, other)
     }
 }
 
@@ -453,12 +441,7 @@ mod tests {
         let acquisition = acquisition();
         let deadline = Deadline::of_lease(at(0), Duration::from_secs(30));
 
-        drop(AcquisitionRef(SharedAcquisition::clone(&acquisition)).grant(
-            (deadline, at(10)),
-            false,
-            1,
-            at(0),
-        ));
+        drop(acquisition.grant((deadline, at(10)), false, 1, at(0)));
 
         assert_eq!(acquisition.check_valid(at(9)), Ok(()));
         assert_eq!(acquisition.check_valid(at(10)), Err((LossCause::MaxHold, Duration::from_secs(10))));
@@ -469,7 +452,7 @@ mod tests {
         let at = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
         let lease = Duration::from_secs(30);
         for is_lost in [true, false] {
-            let (acquisition, deadline) = (AcquisitionRef(acquisition()), Deadline::of_lease(at(0), lease));
+            let (acquisition, deadline) = (acquisition(), Deadline::of_lease(at(0), lease));
             drop(acquisition.grant((deadline, BootInstant::NEVER), false, 1, at(0)));
             assert_eq!(acquisition.check_valid(at(1)), Ok(()));
 
@@ -488,7 +471,7 @@ mod tests {
     #[test]
     fn a_granted_acquisition_is_not_rejected() {
         let at = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
-        let acquisition = AcquisitionRef(acquisition());
+        let acquisition = acquisition();
         let deadline = Deadline::of_lease(at(0), Duration::from_secs(30));
         drop(acquisition.grant((deadline, BootInstant::NEVER), false, 1, at(0)));
 
@@ -526,8 +509,8 @@ mod tests {
     }
 
     /// Returns an acquisition that was granted a lease of 30 s at 1 s, and that ends at `ends`.
-    fn granted(ends: BootInstant) -> AcquisitionRef {
-        let acquisition = AcquisitionRef(acquisition());
+    fn granted(ends: BootInstant) -> SharedAcquisition {
+        let acquisition = acquisition();
         let deadline = Deadline::of_lease(at(1), Duration::from_secs(30));
         drop(acquisition.grant((deadline, ends), false, 2, at(1)));
         acquisition
@@ -582,8 +565,8 @@ mod tests {
 
     #[test]
     fn acquisitions_of_one_key_are_compared_by_identity() {
-        let (one, other) = (AcquisitionRef(acquisition()), AcquisitionRef(acquisition()));
+        let (one, other) = (acquisition(), acquisition());
 
-        assert!(one == one.clone() && one != other);
+        assert!(one == SharedAcquisition::clone(&one) && one != other);
     }
 }

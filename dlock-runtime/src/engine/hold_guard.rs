@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::backend::{BackendEvents as _, reply_recipient};
 use crate::engine::Engine;
-use crate::engine::acquisition::{Acquisition, AcquisitionRef, AcquisitionState, SharedAcquisition};
+use crate::engine::acquisition::{Acquisition, AcquisitionState, SharedAcquisition};
 use crate::engine::pending_release::{PendingRelease, ReleaseReport, ReleasedBy};
 use crate::error::{Error, Loss, LossCause};
 use crate::key::LockKey;
@@ -27,7 +27,7 @@ use crate::timer::Timer;
 #[derive(Debug)]
 pub(crate) struct HoldGuard {
     pub(crate) engine: Arc<Engine>,
-    acquisition: AcquisitionRef,
+    acquisition: SharedAcquisition,
     /// The scope that it is nested in, if it joined a hold of its call chain.
     nested: Option<Arc<Scope>>,
     released: AtomicBool,
@@ -47,7 +47,7 @@ impl HoldGuard {
     /// Creates the guard of an acquisition that may still wait.
     pub(super) fn new(
         engine: &Arc<Engine>,
-        acquisition: AcquisitionRef,
+        acquisition: SharedAcquisition,
         nested: Option<Arc<Scope>>,
         min_hold_on: MinHoldOn,
     ) -> Self {
@@ -74,12 +74,12 @@ impl HoldGuard {
     }
 
     /// Returns the acquisition, and the scope that it is nested in.
-    pub(super) fn acquisition(&self) -> (&AcquisitionRef, Option<&Arc<Scope>>) {
+    pub(super) fn acquisition(&self) -> (&SharedAcquisition, Option<&Arc<Scope>>) {
         (&self.acquisition, self.nested.as_ref())
     }
 
     /// Returns its own acquisition.
-    pub(crate) fn acquired(&self) -> &AcquisitionRef {
+    pub(crate) fn acquired(&self) -> &SharedAcquisition {
         &self.acquisition
     }
 
@@ -97,7 +97,7 @@ impl HoldGuard {
 
     /// Returns the acquisition that holds the lock: its own, or that of the hold it joined.
     pub(crate) fn root(&self) -> &SharedAcquisition {
-        self.nested.as_ref().map_or(&self.acquisition.0, |parent| parent.root())
+        self.nested.as_ref().map_or(&self.acquisition, |parent| parent.root())
     }
 
     /// Gives up a hold that was lost before a body ran under it, and returns the error.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use crate::engine::acquisition::AcquisitionRef;
+use crate::engine::acquisition::SharedAcquisition;
 use crate::key::Name;
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::key_state::KeyState;
@@ -26,14 +26,14 @@ pub(super) struct KeyTable {
 pub(super) struct KeyEntry {
     key: Name,
     hash: u64,
-    pub(super) state: KeyState<AcquisitionRef>,
+    pub(super) state: KeyState<SharedAcquisition>,
     /// Whether the lock is contended, as last observed.
     pub(super) contended: bool,
 }
 
 impl KeyTable {
     /// Returns the state of `key`, or `None` if it has none.
-    pub(super) fn get(&self, key: &str, hash: u64) -> Option<&KeyState<AcquisitionRef>> {
+    pub(super) fn get(&self, key: &str, hash: u64) -> Option<&KeyState<SharedAcquisition>> {
         self.entries.find(hash, |entry| *entry.key == *key).map(|entry| &entry.state)
     }
 
@@ -151,7 +151,7 @@ mod tests {
         let (rules, tokens) = (&ProtocolConfig::DEFAULT, &TokenSource::of_process(1));
         table.change(key.name(), hash, |KeyEntry { state, contended, .. }| {
             let waiter = QueueEntry {
-                acquisition: AcquisitionRef(Acquisition::new(key.clone())),
+                acquisition: Acquisition::new(key.clone()),
                 terms: options.terms(LEASE),
                 retry_state,
             };

@@ -67,7 +67,7 @@ use crate::backend::event_effects::EventEffects;
 use crate::backend::reply_recipient::ReplyRecipient;
 use crate::backend::{Backend, Capabilities, Request};
 use crate::clock::Clock;
-use crate::engine::acquisition::{Acquisition, AcquisitionRef, EndedAcquisition, SharedAcquisition};
+use crate::engine::acquisition::{Acquisition, EndedAcquisition, SharedAcquisition};
 use crate::engine::effects::Effects;
 use crate::engine::key_table::KeyEntry;
 use crate::engine::pending_release::{BackgroundReleaseLimit, PendingRelease, ReleaseReport, ReleasedBy};
@@ -218,7 +218,7 @@ impl Engine {
     pub(super) fn with_key<R>(
         &self,
         key: &Name,
-        event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
+        event: impl FnOnce(&mut KeyState<SharedAcquisition>, &mut EventContext<'_, SharedAcquisition>) -> R,
     ) -> R {
         self.with_key_now(self.now(), key, event)
     }
@@ -230,7 +230,7 @@ impl Engine {
         &self,
         now: BootInstant,
         key: &Name,
-        event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
+        event: impl FnOnce(&mut KeyState<SharedAcquisition>, &mut EventContext<'_, SharedAcquisition>) -> R,
     ) -> R {
         let mut tasks = EventEffects::default();
         let mut effects = Effects::new(&mut tasks);
@@ -244,7 +244,7 @@ impl Engine {
         key: &Name,
         now: BootInstant,
         effects: &mut Effects<'_>,
-        event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
+        event: impl FnOnce(&mut KeyState<SharedAcquisition>, &mut EventContext<'_, SharedAcquisition>) -> R,
     ) -> R {
         let (shard, hash) = self.shards.of_key(key);
         shard.change(effects, |slots, effects| self.with_locked(slots, (key, hash), now, effects, event))
@@ -257,7 +257,7 @@ impl Engine {
         (key, hash): (&Name, u64),
         now: BootInstant,
         effects: &mut Effects<'_>,
-        event: impl FnOnce(&mut KeyState<AcquisitionRef>, &mut EventContext<'_, AcquisitionRef>) -> R,
+        event: impl FnOnce(&mut KeyState<SharedAcquisition>, &mut EventContext<'_, SharedAcquisition>) -> R,
     ) -> R {
         let mut actions = std::mem::take(&mut slots.actions);
         let result = slots.table.change(key, hash, |KeyEntry { state, contended, .. }| {
@@ -291,7 +291,7 @@ impl Engine {
         (key, is_tracked): (&Name, bool),
         failures: &mut RenewalFailures,
         now: BootInstant,
-        action: Action<AcquisitionRef>,
+        action: Action<SharedAcquisition>,
         effects: &mut Effects<'_>,
     ) {
         match action {
@@ -356,7 +356,7 @@ impl Engine {
     /// server if the lock is handed off to another task of this process.
     pub(crate) fn release(
         &self,
-        acquisition: &AcquisitionRef,
+        acquisition: &SharedAcquisition,
         is_kept: bool,
         by: ReleasedBy,
         report: ReleaseReport<'_>,
@@ -388,7 +388,7 @@ impl Engine {
                     (key_state.is_tracked(), released)
                 });
             let ReleaseOutcome::Send(token, command) = released else { return PendingRelease::Done };
-            let (recipient, pending) = report.begin(&acquisition.0, &self.background_releases);
+            let (recipient, pending) = report.begin(acquisition, &self.background_releases);
             let request = Request::new(Name::clone(key), token, command);
             self.submit(Request { is_tracked, recipient, ..request }, effects);
             pending
@@ -495,16 +495,15 @@ impl Engine {
         acquisition: &SharedAcquisition,
         command: Command,
     ) -> Result<oneshot::Receiver<Reply>, Loss> {
-        let (acquisition, key) =
-            (AcquisitionRef(SharedAcquisition::clone(acquisition)), acquisition.key.name());
+        let key = acquisition.key.name();
         // If the key becomes tracked meanwhile, an invalidation follows, and the hold is verified
         // again.
         let held = self.with_key(key, |key_state, cx| {
-            let token = key_state.on_holder_request(&acquisition, command, cx)?;
+            let token = key_state.on_holder_request(acquisition, command, cx)?;
             Some((token, key_state.is_tracked()))
         });
         let Some((token, is_tracked)) = held else {
-            self.check_hold(&acquisition, self.now())?;
+            self.check_hold(acquisition, self.now())?;
             return Err((LossCause::Released, Duration::ZERO));
         };
         Ok(self.send_request(Request { is_tracked, ..Request::new(Name::clone(key), token, command) }))

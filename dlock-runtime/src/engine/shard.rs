@@ -1,6 +1,6 @@
 //! Partitions the keys of an engine into shards, each behind its own lock.
 
-use crate::engine::acquisition::AcquisitionRef;
+use crate::engine::acquisition::SharedAcquisition;
 use crate::engine::effects::Effects;
 use crate::engine::key_table::KeyTable;
 use crate::engine::renewal_failure::RenewalFailures;
@@ -37,7 +37,7 @@ pub(super) struct Shard {
 pub(super) struct Slots {
     pub(super) table: KeyTable,
     /// Empty between events. Kept for its capacity.
-    pub(super) actions: Vec<Action<AcquisitionRef>>,
+    pub(super) actions: Vec<Action<SharedAcquisition>>,
     pub(super) renewal_failures: RenewalFailures,
 }
 

@@ -17,7 +17,7 @@ use crate::backend::tests::test_operation::TestOperation;
 use crate::backend::{BackendEvents as _, Request};
 use crate::clock::{Clock, SetClock, TokioClock, boot_time};
 use crate::engine::acquire_future::AcquireFuture;
-use crate::engine::acquisition::{AcquisitionRef, SharedAcquisition};
+use crate::engine::acquisition::SharedAcquisition;
 use crate::engine::hold_guard::HoldGuard;
 use crate::engine::pending_release::{ReleaseReport, ReleasedBy};
 use crate::engine::store_calls::{CallFailure, MAX_BACKGROUND_BYTES, MAX_BACKGROUND_CALLS};
@@ -265,7 +265,7 @@ fn a_failed_renewal_is_an_event_if_it_is_repeated() {
         ("order:8", false, FailureKind::Passing, false), // released before the reply
     ] {
         let (fixture, now) = (Fixture::new(), boot_time());
-        let held = AcquisitionRef(fixture.hold("order:7", LEASE, now));
+        let held = fixture.hold("order:7", LEASE, now);
         let own = fixture.engine.with_key_now(now, &name("order:7"), |state, _| state.token_of(&held));
         let token = if is_own { own.expect("it is held") } else { fixture.engine.tokens.next() };
         let renewal = Request::new(name(key), token, Command::Renew { lease: LEASE });
@@ -295,7 +295,6 @@ fn the_rest_of_a_min_hold_follows_the_renewals_of_its_hold() {
             };
             fixture.engine.with_key_now(now, held.key.name(), lose);
         } else {
-            let held = AcquisitionRef(held);
             drop(fixture.engine.release(&held, true, ReleasedBy::Guard, ReleaseReport::None, now));
         }
 
@@ -357,8 +356,7 @@ fn a_failed_renewal_is_forgotten_with_its_hold() {
         match end {
             "loss" => drop(fixture.tick(start.plus(2 * LEASE))),
             "release" => {
-                let (held, report) = (AcquisitionRef(held), ReleaseReport::None);
-                fixture.engine.release(&held, true, ReleasedBy::Guard, report, failed);
+                fixture.engine.release(&held, true, ReleasedBy::Guard, ReleaseReport::None, failed);
             }
             "renewal" => drop(reply_to_renewal(&fixture, start, &Reply::Owner)),
             _ => {}

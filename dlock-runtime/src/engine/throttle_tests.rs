@@ -13,7 +13,7 @@ use crate::backend::tests::test_operation::TestOperation;
 use crate::backend::{Backend, BackendEvents, Capabilities, OwnerSource, Request};
 use crate::clock::{Clock, boot_time};
 use crate::engine::Engine;
-use crate::engine::acquisition::{Acquisition, AcquisitionRef, AcquisitionState, SharedAcquisition};
+use crate::engine::acquisition::{Acquisition, AcquisitionState, SharedAcquisition};
 use crate::key::LockKey;
 use crate::options::Options;
 use crate::protocol::ProtocolConfig;
@@ -156,10 +156,8 @@ impl Fixture {
             response_timeout: LONG,
             try_only: false,
         };
-        let (acquisition, retry_state) = (
-            AcquisitionRef(SharedAcquisition::clone(&held)),
-            RetryState::new(now, limits, self.engine.tokens.draw()),
-        );
+        let retry_state = RetryState::new(now, limits, self.engine.tokens.draw());
+        let acquisition = SharedAcquisition::clone(&held);
         let waiter = QueueEntry { acquisition, terms: options.terms(LONG), retry_state };
         self.engine.with_key_now(now, held.key.name(), |key_state, cx| key_state.join(waiter, cx));
         self.answer(self.sent(), now);

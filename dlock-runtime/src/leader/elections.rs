@@ -12,7 +12,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
 use crate::engine::Engine;
-use crate::engine::acquisition::AcquisitionRef;
+use crate::engine::acquisition::SharedAcquisition;
 use crate::error::{Error, LossCause, Result};
 use crate::fork::{ForkDetector, InOneProcess};
 use crate::guard::{FencingToken, LockGuard};
@@ -74,7 +74,7 @@ impl Election {
     /// It has no number until [`LocalTerm::start`], so watches are not notified before.
     pub(super) fn register(self: &Arc<Self>, guard: LockGuard, lease: Duration) -> LocalTerm {
         let Some(hold) = guard.held() else { unreachable!("the guard was made of a hold") };
-        let (acquisition, engine) = (hold.acquired().clone(), Arc::clone(&hold.engine));
+        let (acquisition, engine) = (SharedAcquisition::clone(hold.acquired()), Arc::clone(&hold.engine));
         let active = ActiveTerm { acquisition, state: Arc::new(watch::Sender::new(TermState::Active)) };
         self.term.send_if_modified(|term| {
             *term = Some(active.clone());
@@ -86,8 +86,8 @@ impl Election {
 
     /// Returns the number of the term of this process if it leads at `now`.
     pub(super) fn number(&self, now: BootInstant) -> Option<FencingToken> {
-        let is_valid = |term: &&ActiveTerm| term.acquisition.0.check_valid(now).is_ok();
-        let number = self.term.borrow().as_ref().filter(is_valid)?.acquisition.0.fencing_token();
+        let is_valid = |term: &&ActiveTerm| term.acquisition.check_valid(now).is_ok();
+        let number = self.term.borrow().as_ref().filter(is_valid)?.acquisition.fencing_token();
         number.map(FencingToken::new)
     }
 
@@ -113,7 +113,7 @@ impl Election {
 /// One term of this process.
 #[derive(Clone, Debug)]
 pub(super) struct ActiveTerm {
-    pub(super) acquisition: AcquisitionRef,
+    pub(super) acquisition: SharedAcquisition,
     /// Each term has its own, so that a term that has ended cannot end a newer one.
     state: Arc<watch::Sender<TermState>>,
 }

@@ -49,7 +49,7 @@ impl Term {
     /// Returns how long the lease is still valid; zero if it is not.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        if self.is_valid() { self.active.acquisition.0.remaining(self.engine.now()) } else { Duration::ZERO }
+        if self.is_valid() { self.active.acquisition.remaining(self.engine.now()) } else { Duration::ZERO }
     }
 
     /// Checks that the lease is valid. It sends no request.

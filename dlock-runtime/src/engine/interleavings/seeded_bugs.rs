@@ -6,7 +6,7 @@ use super::{LONG, Model, block_on, thread};
 use crate::backend::Request;
 use crate::backend::event_effects::EventEffects;
 use crate::engine::acquire_future::AcquireFuture;
-use crate::engine::acquisition::{AcquisitionRef, SharedAcquisition};
+use crate::engine::acquisition::SharedAcquisition;
 use crate::engine::effects::Effects;
 use crate::engine::hold_guard::HoldGuard;
 use crate::engine::pending_release::ReleaseReport;
@@ -47,7 +47,7 @@ fn hand_off_without_wake(fixture: &Fixture) {
         if draw(8) > 0 {
             continue;
         }
-        let (engine, acquisition) = (&fixture.engine, AcquisitionRef(SharedAcquisition::clone(held.root())));
+        let (engine, acquisition) = (&fixture.engine, SharedAcquisition::clone(held.root()));
         let (key, now, mut tasks) = (held.key().name(), engine.now(), EventEffects::default());
         let mut effects = Effects::new(&mut tasks);
         let released =

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::{LONG, Model, block_on, engine, hold, is_empty, key, thread, wait};
 use crate::engine::Engine;
-use crate::engine::acquisition::{Acquisition, AcquisitionRef, AcquisitionState, SharedAcquisition};
+use crate::engine::acquisition::{Acquisition, AcquisitionState, SharedAcquisition};
 use crate::engine::hold_guard::HoldObserver;
 use crate::engine::pending_release::ReleaseReport;
 use crate::error::LossCause;
@@ -129,7 +129,6 @@ fn extended_deadline_is_valid() {
     let other = SharedAcquisition::clone(&acquisition);
 
     let renews = thread::spawn(move || {
-        let other = AcquisitionRef(other);
         drop(other.grant((deadline(0), BootInstant::NEVER), false, 1, at(0)));
         other.extend(deadline(20), BootInstant::NEVER);
         other.extend(deadline(10), BootInstant::NEVER); // a reply that was overtaken
@@ -165,7 +164,7 @@ fn waiter_registers_too_late() {
 
     let grants = thread::spawn(move || {
         let deadline = Deadline::of_lease(BootInstant::START, LONG);
-        AcquisitionRef(other).grant((deadline, BootInstant::NEVER), false, 1, BootInstant::START).wake();
+        other.grant((deadline, BootInstant::NEVER), false, 1, BootInstant::START).wake();
     });
     let flag = Arc::<FlagWaker>::default();
     let is_held = |state: &mut AcquisitionState| matches!(state, AcquisitionState::Held { .. }).then_some(());

@@ -21,7 +21,7 @@ use super::network::{MS, Net, State};
 use crate::LockGuard;
 use crate::backend::Request;
 use crate::engine::Engine;
-use crate::engine::acquisition::{Acquisition, AcquisitionRef, SharedAcquisition};
+use crate::engine::acquisition::{Acquisition, SharedAcquisition};
 use crate::error::LossCause;
 use crate::key::Name;
 use crate::protocol::command::Command;
@@ -296,6 +296,5 @@ impl State {
 pub(super) fn token_of(engine: &Engine, acquisition: &SharedAcquisition) -> Option<Token> {
     let name = acquisition.key.name();
     let (shard, hash) = engine.shards.of_key(name);
-    let acquisition = AcquisitionRef(SharedAcquisition::clone(acquisition));
-    shard.read(|slots| slots.table.get(name, hash)?.token_of(&acquisition))
+    shard.read(|slots| slots.table.get(name, hash)?.token_of(acquisition))
 }
