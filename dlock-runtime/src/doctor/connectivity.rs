@@ -266,13 +266,10 @@ fn refused_records(refused: &[(&Probe<RecordNeed>, &Refusal)], terms: &Terms) ->
     let list = |of: fn(&Probe<RecordNeed>) -> &str| {
         refused.iter().map(|(probe, _)| of(probe)).collect::<Vec<_>>().join("`, `")
     };
-    let all_are = |need| refused.iter().all(|(probe, _)| probe.need == need);
-    let meaning = match (all_are(RecordNeed::Calls), all_are(RecordNeed::Jobs)) {
-        (true, _) => "locks, leaders, and scheduled jobs work, but idempotent calls fail",
-        (_, true) => {
-            "locks, leaders, and idempotent calls work, but scheduled jobs fail, or a huge value blocks the server"
-        }
-        _ => "locks and leaders work, but idempotent calls and scheduled jobs fail",
+    let meaning = if refused.iter().all(|(probe, _)| probe.need == RecordNeed::Calls) {
+        "locks, leaders, and scheduled jobs work, but idempotent calls fail"
+    } else {
+        "locks and leaders work, but idempotent calls and scheduled jobs fail"
     };
     let advice = match first.cause {
         RefusalCause::NotPermitted => {
@@ -425,21 +422,20 @@ mod tests {
             let refusal = Refusal { cause: RefusalCause::NotPermitted, said: "NOPERM".into() };
             Probe { command, rule: Some("+it"), need, reply: if is_refused { Err(refusal) } else { Ok(()) } }
         };
-        let of = |refused: [bool; 3]| {
+        let of = |refused: [bool; 2]| {
             let record_probes = vec![
                 probe("HSET", RecordNeed::CallsAndJobs, refused[0]),
                 probe("EXISTS", RecordNeed::Calls, refused[1]),
-                probe("HLEN", RecordNeed::Jobs, refused[2]),
             ];
             records(&ServerReplies { record_probes, ..replies() }, &terms())
         };
 
-        assert!(of([false; 3]).is_empty());
+        assert!(of([false; 2]).is_empty());
         for (refused, said) in [
-            ([true; 3], "`HSET`, `EXISTS`, `HLEN`: NOPERM"),
-            ([false, true, true], "but idempotent calls and scheduled jobs fail"),
-            ([false, false, true], "idempotent calls work, but scheduled"),
-            ([false, true, false], "jobs work, but idempotent calls fail"),
+            ([true; 2], "`HSET`, `EXISTS`: NOPERM"),
+            ([true; 2], "but idempotent calls and scheduled jobs fail"),
+            ([true, false], "but idempotent calls and scheduled jobs fail"),
+            ([false, true], "jobs work, but idempotent calls fail"),
         ] {
             let findings = of(refused);
             assert_eq!(findings.len(), 1, "{findings:?}");

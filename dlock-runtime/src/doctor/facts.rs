@@ -220,8 +220,6 @@ pub(crate) enum RecordNeed {
     CallsAndJobs,
     /// Those of idempotent calls.
     Calls,
-    /// Those of scheduled jobs.
-    Jobs,
 }
 
 /// Why a command failed.
