@@ -47,7 +47,8 @@ pub(super) struct WaitingCalls {
     key: DuplicateKey,
     engine: Weak<Engine>,
     duplicates: Arc<Duplicates>,
-    pub(super) turn: Arc<tokio::sync::Mutex<NextCheck>>,
+    /// When the call whose turn it is asks the store next.
+    pub(super) turn: Arc<tokio::sync::Mutex<BootInstant>>,
     /// The reply that ends the wait of all calls.
     pub(super) settled: watch::Sender<Option<Arc<IdempotencyReply>>>,
     /// Notified when the record changes.
@@ -56,17 +57,12 @@ pub(super) struct WaitingCalls {
     pub(super) is_queued: AtomicBool,
 }
 
-/// When the store is asked next. It belongs to the call whose turn it is.
-#[derive(Debug)]
-pub(super) struct NextCheck {
-    pub(super) at: BootInstant,
-}
-
 /// The turn of one of the calls that wait for a record. The others wait until it is dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) calls: Arc<WaitingCalls>,
-    pub(super) next: OwnedMutexGuard<NextCheck>,
+    /// When it asks the store next.
+    pub(super) next: OwnedMutexGuard<BootInstant>,
 }
 
 impl Duplicates {
@@ -87,7 +83,7 @@ impl Duplicates {
             key: key.clone(),
             engine: Arc::downgrade(engine),
             duplicates: Arc::clone(self),
-            turn: Arc::new(tokio::sync::Mutex::new(NextCheck { at: BootInstant::START })),
+            turn: Arc::new(tokio::sync::Mutex::new(BootInstant::START)),
             settled: watch::Sender::new(None),
             changed: engine.calls.watch(record),
             is_queued: AtomicBool::new(false),

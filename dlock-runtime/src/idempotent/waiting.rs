@@ -62,7 +62,7 @@ impl PendingCall {
         let engine = self.manager.engine();
         let (mut last, mut has_seen_running) = (self.in_progress(None), false);
         loop {
-            let pause = turn.next.at.since(engine.now());
+            let pause = turn.next.since(engine.now());
             if !pause.is_zero() {
                 tokio::select! {
                     biased;
@@ -76,13 +76,13 @@ impl PendingCall {
             let now = engine.now();
             match asked {
                 Ok(Asked::Started(execution)) => {
-                    turn.next.at = BootInstant::START;
+                    *turn.next = BootInstant::START;
                     return Ok(Begun::Started(Box::new(execution.with_turn(turn))));
                 }
                 Ok(Asked::Found(IdempotencyReply::Running { identity, lease_left, is_queued })) => {
                     turn.calls.is_queued.store(is_queued, Ordering::Release);
                     let lease_left = Duration::from_millis(lease_left);
-                    turn.next.at = now.plus(check_after.min(lease_left));
+                    *turn.next = now.plus(check_after.min(lease_left));
                     let found =
                         IdempotencyReply::Running { identity, lease_left: millis(lease_left), is_queued };
                     match self.decide(&found) {
@@ -91,7 +91,7 @@ impl PendingCall {
                     }
                 }
                 Ok(Asked::Found(found)) => {
-                    turn.next.at = BootInstant::START;
+                    *turn.next = BootInstant::START;
                     let decided = self.decide(&found);
                     if matches!(found, IdempotencyReply::Completed { .. }) {
                         turn.settle(found);
@@ -102,7 +102,7 @@ impl PendingCall {
                     if !has_seen_running {
                         last = error;
                     }
-                    turn.next.at = now.plus(check_after);
+                    *turn.next = now.plus(check_after);
                 }
                 Err(error) => return Err(error),
             }
