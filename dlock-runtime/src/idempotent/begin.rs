@@ -15,9 +15,8 @@ use crate::idempotent::options::{IdempotentOptions, OnUnavailable};
 use crate::key::{LockKey, MARKER, Name};
 use crate::manager::LockManager;
 use crate::printable::shortened;
-use crate::protocol::idempotency::CallIdentity;
 use crate::protocol::idempotency::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
-use crate::protocol::idempotency::verdict::Verdict;
+use crate::protocol::idempotency::{CallIdentity, StoredResult, is_same_call};
 use crate::telemetry;
 use crate::token::Token;
 
@@ -167,31 +166,50 @@ impl PendingCall {
 
     /// Decides what the call does about a record that it does not own.
     ///
+    /// One reply serves all calls of a process that wait for the same key, so each call compares
+    /// its own identity, and does so first.
+    ///
     /// # Errors
     ///
-    /// The error of the verdict.
+    /// The reason why the call gets no result.
     pub(super) fn decide(&self, found: &IdempotencyReply) -> Result<Begun> {
-        let key = self.key.clone();
-        Err(match Verdict::of(found, &self.identity, &self.previous_fingerprint) {
-            Some(Verdict::Replay { bytes, is_error }) => return Ok(Begun::Replayed { bytes, is_error }),
-            Some(Verdict::KeyReused { function }) => {
-                Error::KeyReused { key, function: function.map(|function| shortened(&function).into()) }
+        let (key, call) = (self.key.clone(), &self.identity);
+        Err(match found {
+            IdempotencyReply::KeyReused { function } => self.key_reused(function),
+            IdempotencyReply::Completed { identity, .. }
+            | IdempotencyReply::Running { identity, .. }
+            | IdempotencyReply::Crashed { identity, .. }
+                if !is_same_call(identity, call, &self.previous_fingerprint) =>
+            {
+                self.key_reused(&identity.function)
             }
-            Some(Verdict::Running { lease_left, .. }) => {
-                Error::InProgress { key, retry_after: Some(Duration::from_millis(lease_left)) }
+            IdempotencyReply::Completed { result: StoredResult::NotStored, .. } => {
+                Error::ResultNotStored { key, step: None }
             }
-            Some(Verdict::Crashed { attempt }) => Error::OutcomeUnknown { key, attempt },
-            Some(Verdict::NotStored) => Error::ResultNotStored { key, step: None },
-            Some(Verdict::OtherVersion(stored)) => {
+            IdempotencyReply::Completed { identity, result: StoredResult::Bytes { bytes, is_error } } => {
+                if identity.version == call.version {
+                    return Ok(Begun::Replayed { bytes: bytes.clone(), is_error: *is_error });
+                }
                 let problem = format!(
                     "it has version and type `{stored}`, and this call reads `{}`; the result stays until its `ttl` is over",
-                    self.identity.version,
-                    stored = shortened(&stored),
+                    call.version,
+                    stored = shortened(&identity.version),
                 );
                 Error::Undecodable { key, problem: problem.into() }
             }
-            None => unexpected_reply().into_error(key),
+            IdempotencyReply::Running { lease_left, .. } => {
+                self.in_progress(Some(Duration::from_millis(*lease_left)))
+            }
+            IdempotencyReply::Crashed { attempt, .. } => Error::OutcomeUnknown { key, attempt: *attempt },
+            _ => unexpected_reply().into_error(key),
         })
+    }
+
+    /// Returns the error of a key whose record belongs to a call of `function`: without it if the
+    /// function is that of this call, and so its payload differs.
+    fn key_reused(&self, function: &str) -> Error {
+        let other = (function != self.identity.function).then(|| shortened(function).into());
+        Error::KeyReused { key: self.key.clone(), function: other }
     }
 
     /// Returns an execution without a record: the server is unavailable.
@@ -229,4 +247,48 @@ impl Drop for UndoBegin<'_> {
 /// Returns the name of a record, which no lock's key has.
 pub(crate) fn record_name(key: &LockKey) -> Name {
     format!("{}{MARKER}idem", key.full_name()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(fingerprint: &str, function: &str, version: &str) -> CallIdentity {
+        let [fingerprint, function, version] = [fingerprint, function, version].map(str::to_owned);
+        CallIdentity { fingerprint, function, version }
+    }
+
+    /// Returns what a call with this identity does about `found`.
+    fn decide(call: CallIdentity, found: &IdempotencyReply) -> Result<Begun> {
+        let (manager, key) = (LockManager::in_new_memory(), LockKey::new("k").expect("it is a key"));
+        let pending = PendingCall::new(&manager, key, &IdempotentOptions::default());
+        PendingCall { identity: call, ..pending.expect("the options are valid") }.decide(found)
+    }
+
+    #[test]
+    fn a_reused_key_says_whether_the_function_differs() {
+        for (found, other) in [(identity("g", "a", "1"), None), (identity("f", "b", "1"), Some("b"))] {
+            let function = found.function.clone();
+            let shared = IdempotencyReply::Running { identity: found, lease_left: 1, is_queued: false };
+            for reply in [IdempotencyReply::KeyReused { function }, shared] {
+                let decided = decide(identity("f", "a", "1"), &reply);
+
+                let Err(Error::KeyReused { function, .. }) = decided else { panic!("{decided:?}") };
+                assert_eq!(function.as_deref(), other, "{reply:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_result_of_another_version_is_not_replayed() {
+        let result = StoredResult::Bytes { bytes: b"x".to_vec(), is_error: false };
+        let found = IdempotencyReply::Completed { identity: identity("f", "a", "1"), result };
+
+        let same = decide(identity("f", "a", "1"), &found);
+        assert!(matches!(same, Ok(Begun::Replayed { bytes, is_error: false }) if bytes == b"x"));
+        let other = decide(identity("f", "a", "2"), &found);
+        assert!(matches!(other, Err(Error::Undecodable { .. })), "{other:?}");
+        let reused = decide(identity("g", "a", "2"), &found);
+        assert!(matches!(reused, Err(Error::KeyReused { .. })), "the identity is compared first");
+    }
 }

@@ -18,7 +18,7 @@ impl PendingCall {
     /// # Errors
     ///
     /// [`Error::InProgress`] if the other call was found running; the last failure if the server is
-    /// unavailable from the start; the error of the verdict.
+    /// unavailable from the start; as [`decide`](Self::decide).
     ///
     /// # Cancel safety
     ///
@@ -109,7 +109,7 @@ impl PendingCall {
         }
     }
 
-    fn in_progress(&self, retry_after: Option<Duration>) -> Error {
+    pub(super) fn in_progress(&self, retry_after: Option<Duration>) -> Error {
         Error::InProgress { key: self.key.clone(), retry_after }
     }
 }

@@ -25,7 +25,6 @@
 //! event             the events and their replies
 //! call_identity     what tells one call from another under the same key
 //! stored_result     results of calls and of steps
-//! verdict           what a call does about the record that it finds
 //! ```
 //!
 //! The scripts in `idempotent/scripts` implement the same rules, and a contract test compares them.
@@ -40,9 +39,8 @@ mod simulation;
 mod stored_result;
 #[cfg(test)]
 mod tests;
-pub(crate) mod verdict;
 
-pub(crate) use call_identity::CallIdentity;
+pub(crate) use call_identity::{CallIdentity, is_same_call};
 pub use event::OnCrash;
 pub(crate) use record::{IdempotencyRecord, apply};
 pub(crate) use stored_result::{StepResult, StoredResult};

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 
 use super::event::{BeginCall, IdempotencyEvent, IdempotencyReply};
-use super::verdict::Verdict;
 use super::*;
 use crate::token::{Token, TokenSource};
 
@@ -326,43 +325,6 @@ fn an_operator_replaces_only_what_an_operator_stored() {
     rig.step(one, "a");
     rig.forget(one, true);
     assert_eq!(rig.apply(&replace("y")).0, IdempotencyReply::NotOwner, "the next call runs");
-}
-
-#[test]
-fn a_reused_key_says_whether_the_function_differs() {
-    let [one, two, _] = tokens();
-    for (found, is_other) in
-        [(identity("g"), false), (CallIdentity { function: "f".into(), ..identity("f") }, true)]
-    {
-        let mut rig = Rig::default();
-        let first = BeginCall { identity: found.clone(), ..call(one, OnCrash::Fail) };
-        rig.apply(&IdempotencyEvent::Begin(first));
-
-        let reply = rig.begin(two, OnCrash::Fail);
-
-        let function = is_other.then(|| "f".to_owned());
-        let expected = Some(Verdict::KeyReused { function });
-        assert_eq!(Verdict::of(&reply, &identity("f"), ""), expected, "{found:?}");
-        let shared = IdempotencyReply::Running { identity: found, lease_left: 1, is_queued: false };
-        assert_eq!(Verdict::of(&shared, &identity("f"), ""), expected, "the reply to another call");
-    }
-}
-
-#[test]
-fn a_result_of_another_version_is_not_replayed() {
-    let found = IdempotencyReply::Completed {
-        identity: CallIdentity { version: "1".to_owned(), ..identity("f") },
-        result: stored("x"),
-    };
-    let of = |version: &str, fingerprint: &str| {
-        let call = CallIdentity { version: version.to_owned(), ..identity(fingerprint) };
-        Verdict::of(&found, &call, "")
-    };
-
-    assert_eq!(of("1", "f"), Some(Verdict::Replay { bytes: b"x".to_vec(), is_error: false }));
-    assert_eq!(of("2", "f"), Some(Verdict::OtherVersion("1".to_owned())));
-    let reused = Some(Verdict::KeyReused { function: None });
-    assert_eq!(of("2", "g"), reused, "the identity is compared first");
 }
 
 #[test]
