@@ -1,4 +1,5 @@
-//! [`LateStart`], a start of a record's run that may take effect after its end.
+//! [`LateStart`], a start of a record's run that may take effect after its end, and [`StartUndo`],
+//! which undoes one whose reply is missing.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -54,6 +55,32 @@ impl LateStart {
             }
             drop(active);
         }));
+    }
+}
+
+/// Undoes a start whose reply is missing, if it is dropped while it is armed.
+pub(crate) struct StartUndo<'a, F: Fn() -> Arc<dyn StoreOperation>> {
+    engine: &'a Arc<Engine>,
+    record: &'a Name,
+    /// Returns what undoes the start. Few starts need it.
+    undo: F,
+    /// How long to try.
+    limit: Duration,
+    pub(crate) is_armed: bool,
+}
+
+impl<'a, F: Fn() -> Arc<dyn StoreOperation>> StartUndo<'a, F> {
+    /// Returns the undo of a start of `record` that is not sent yet.
+    pub(crate) fn new(engine: &'a Arc<Engine>, record: &'a Name, undo: F, limit: Duration) -> Self {
+        Self { engine, record, undo, limit, is_armed: false }
+    }
+}
+
+impl<F: Fn() -> Arc<dyn StoreOperation>> Drop for StartUndo<'_, F> {
+    fn drop(&mut self) {
+        if self.is_armed && !self.engine.is_forked() {
+            LateStart::new(self.engine, self.record, (self.undo)(), self.limit).undo();
+        }
     }
 }
 

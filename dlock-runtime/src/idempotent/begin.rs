@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::store_call::StoreOperation;
 use crate::clock::millis;
-use crate::engine::late_start::LateStart;
+use crate::engine::late_start::StartUndo;
 use crate::engine::store_calls::CallFailure;
 use crate::error::{Error, Result};
 use crate::idempotent::attempt::{Attempt, RecordTerms, unexpected_reply, unreadable};
@@ -132,10 +132,12 @@ impl PendingCall {
         let engine = self.manager.engine();
         let _active = engine.active_call(); // a shutdown waits for the reply
         let token = engine.tokens.next();
-        let undo = UndoBegin { call: self, token, is_armed: true };
+        let ttl = self.terms.ttl;
+        let mut undo = StartUndo::new(engine, &self.record, || undo_of_begin(token, ttl), ttl);
         let call = self.begin_call(token, waiter);
         let operation: Arc<dyn StoreOperation> = Arc::new(RecordOperation(IdempotencyEvent::Begin(call)));
         let sent = engine.now();
+        undo.is_armed = true;
         // The first of two is written to a connection that is lost.
         let (reply, may_start_late) = engine.call_noting_resend(&self.record, &operation).await;
         match reply {
@@ -145,19 +147,17 @@ impl PendingCall {
                     let mut attempt =
                         Attempt::new(&self.manager, of, token, self.terms, sent, (attempt, steps));
                     attempt.may_start_late = may_start_late;
-                    undo.disarm();
+                    undo.is_armed = false;
                     Ok(Asked::Started(Box::new(Execution::new(attempt, self.identity.clone()))))
                 }
                 Ok(found) => {
-                    if !may_start_late {
-                        undo.disarm();
-                    }
+                    undo.is_armed = may_start_late;
                     Ok(Asked::Found(found))
                 }
                 Err(problem) => Err(unreadable(problem, self.key.clone())),
             },
             Err(CallFailure::Refused(failure)) => {
-                undo.disarm();
+                undo.is_armed = false;
                 Err(failure.into_error(self.key.clone()))
             }
             Err(CallFailure::Unknown(failure)) => Err(failure.into_error(self.key.clone())),
@@ -217,30 +217,6 @@ impl PendingCall {
         let of = (&self.key, &self.record);
         let attempt = Attempt::without_record(&self.manager, of, self.terms);
         Execution::new(attempt, self.identity.clone())
-    }
-}
-
-/// Undoes a start whose reply is missing.
-struct UndoBegin<'a> {
-    call: &'a PendingCall,
-    token: Token,
-    is_armed: bool,
-}
-
-impl UndoBegin<'_> {
-    fn disarm(mut self) {
-        self.is_armed = false;
-    }
-}
-
-impl Drop for UndoBegin<'_> {
-    fn drop(&mut self) {
-        let engine = self.call.manager.engine();
-        if !self.is_armed || engine.is_forked() {
-            return;
-        }
-        let ttl = self.call.terms.ttl;
-        LateStart::new(engine, &self.call.record, undo_of_begin(self.token, ttl), ttl).undo();
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::backend::store_call::StoreOperation;
 use crate::clock::millis;
 use crate::config::config;
-use crate::engine::late_start::LateStart;
+use crate::engine::late_start::StartUndo;
 use crate::engine::renewed_lease::{LeaseRenewal, RenewedLease};
 use crate::engine::store_calls::{ActiveCall, CallFailure};
 use crate::error::{Error, LossCause, Result};
@@ -20,7 +20,7 @@ use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, Run
 use crate::protocol::owner_lease::OwnerTerms;
 use crate::scheduled::job_store::{JobStore, LONG_TTL, SHORTEST_TTL, read_reply, record_name, unusable};
 use crate::scheduled::operation::{
-    JobAnswer, JobOperation, JobRequest, RecordBefore, decode, lease_reply, unstarted,
+    JobAnswer, JobOperation, JobRequest, RecordBefore, decode, lease_reply, undo_of_run,
 };
 use crate::scheduled::run_lease::RunLease;
 use crate::scheduled::run_output::RunOutput;
@@ -155,7 +155,7 @@ impl JobCall {
         let engine = self.store.manager.engine();
         let owner = engine.tokens.next();
         let ttl = self.ttl_of(kind);
-        let mut undo = UndoRun { call: self, owner, ttl, is_armed: false };
+        let mut undo = StartUndo::new(engine, &self.record, || undo_of_run(owner, ttl), self.lease);
         let operation_of = |kind| -> Arc<dyn StoreOperation> {
             Arc::new(JobOperation { request: JobRequest::Begin(self.request(kind, owner)), ttl })
         };
@@ -300,26 +300,6 @@ impl JobCall {
         let operation = Arc::new(JobOperation { request, ttl });
         lease.start_renewal(LeaseRenewal { operation, decode: lease_reply });
         lease
-    }
-}
-
-/// Gives back a run whose reply is missing.
-struct UndoRun<'a> {
-    call: &'a JobCall,
-    owner: Token,
-    ttl: u64,
-    is_armed: bool,
-}
-
-impl Drop for UndoRun<'_> {
-    fn drop(&mut self) {
-        let engine = self.call.store.manager.engine();
-        if !self.is_armed || engine.is_forked() {
-            return;
-        }
-        let request = unstarted(self.owner);
-        let operation: Arc<dyn StoreOperation> = Arc::new(JobOperation { request, ttl: self.ttl });
-        LateStart::new(engine, &self.call.record, operation, self.call.lease).undo();
     }
 }
 
@@ -540,7 +520,9 @@ mod tests {
         let ttl = call.ttl_of(kind);
         let record = async || call.store.read().await.expect("memory is there");
 
-        drop(UndoRun { call: &call, owner, ttl, is_armed: true });
+        let mut undo = StartUndo::new(engine, &call.record, || undo_of_run(owner, ttl), call.lease);
+        undo.is_armed = true;
+        drop(undo);
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(record().await.is_none());
         let request = JobRequest::Begin(call.request(kind, owner));

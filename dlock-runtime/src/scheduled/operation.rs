@@ -12,6 +12,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::backend::store_call::{StoreOperation, StoreScript, StoreSlot, shown, text};
 use crate::engine::call::unusable_reply;
@@ -346,10 +347,10 @@ fn decode_begin(what: &str, [a, b, c, d]: [&str; 4]) -> Option<BeginReply> {
     })
 }
 
-/// The end of a run whose body did not start.
-pub(super) fn unstarted(owner: Token) -> JobRequest {
+/// Returns what gives back a run whose body has not started.
+pub(super) fn undo_of_run(owner: Token, ttl: u64) -> Arc<dyn StoreOperation> {
     let end = FinishRequest { owner, result: RunResult::Unstarted, error: String::new(), missed: None };
-    JobRequest::Finish(end)
+    Arc::new(JobOperation { request: JobRequest::Finish(end), ttl })
 }
 
 #[cfg(test)]
@@ -529,7 +530,7 @@ mod tests {
 
     #[test]
     fn only_the_end_of_a_run_that_did_not_start_is_a_cleanup() {
-        assert!(operation(unstarted(TokenSource::of_process(1).next())).is_cleanup());
+        assert!(undo_of_run(TokenSource::of_process(1).next(), 1_000).is_cleanup());
         for request in [finish(RunResult::Succeeded), finish(RunResult::Lost), JobRequest::Reset] {
             assert!(!operation(request).is_cleanup());
         }
