@@ -4,43 +4,13 @@
 
 use std::fmt::Display;
 use std::future::Future;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::return_types::CarriesLockError;
 use crate::error::Error;
-use crate::manager::LockManager;
-use crate::scheduled::function::FunctionCall;
+pub use crate::scheduled::function::JobSite;
 use crate::scheduled::run_output::RunOutput;
 pub use crate::scheduled::{CatchUp, CrashedRun, FailedRun, Overlap, RunLease, Schedule, Tick};
-
-/// The job of an annotated function, for one call.
-#[derive(Debug)]
-pub struct JobSite {
-    manager: Result<LockManager, Error>,
-    names_manager: bool,
-    name: &'static str,
-    slot: Option<SystemTime>,
-}
-
-impl JobSite {
-    /// Returns the job of the installed manager.
-    #[must_use]
-    pub fn new(name: &'static str) -> Self {
-        Self { manager: crate::global::manager(), names_manager: false, name, slot: None }
-    }
-
-    /// Returns the job of `manager`.
-    #[must_use]
-    pub fn under(manager: &LockManager, name: &'static str) -> Self {
-        Self { manager: Ok(manager.clone()), names_manager: true, name, slot: None }
-    }
-
-    /// Sets the slot that the caller has chosen.
-    #[must_use]
-    pub fn slot(self, slot: SystemTime) -> Self {
-        Self { slot: Some(slot), ..self }
-    }
-}
 
 /// Returns the schedule of an expression that the attribute has checked.
 #[must_use]
@@ -122,9 +92,7 @@ where
     F: FnOnce(Tick, RunLease) -> Fut,
     Fut: Future<Output = R>,
 {
-    let JobSite { manager, names_manager, name, slot } = site;
-    let Returns { output, not_run } = returns;
-    FunctionCall { manager, names_manager, name, slot, schedule, output, not_run }.run(body).await
+    site.run(schedule, &returns.output, returns.not_run, body).await
 }
 
 #[cfg(test)]
@@ -142,17 +110,5 @@ mod tests {
         let failed = (output.of_error)(Error::NotInstalled {});
         assert!((output.failure)(&failed).is_some_and(|text| text.contains("no lock manager is installed")));
         assert!(matches!(not_run(), Ok(None)));
-    }
-
-    #[tokio::test]
-    async fn a_site_has_the_slot_and_the_manager_that_it_names() {
-        let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(60);
-        let locks = LockManager::in_new_memory();
-
-        let (current, named) = (JobSite::new("nightly"), JobSite::under(&locks, "nightly").slot(slot));
-
-        assert!(!current.names_manager && current.slot.is_none() && current.manager.is_err());
-        assert_eq!((named.names_manager, named.slot, named.name), (true, Some(slot), "nightly"));
-        assert_eq!(named.manager.expect("it was given").id(), locks.id());
     }
 }

@@ -1,4 +1,4 @@
-//! [`FunctionCall`], a call of a function with `#[scheduled]`: by a timer, by a runner at a tick,
+//! [`JobSite`], a call of a function with `#[scheduled]`: by a timer, by a runner at a tick,
 //! or by a runner that learns the job of the function.
 //!
 //! ```text
@@ -30,19 +30,15 @@ tokio::task_local! {
     static OFFERED: OfferedRun;
 }
 
-/// One call of an annotated function.
+/// The job of an annotated function, for one call.
 #[derive(Debug)]
-pub(crate) struct FunctionCall<R> {
+pub struct JobSite {
     /// The manager of the function, or the problem that there is none.
-    pub(crate) manager: Result<LockManager>,
+    manager: Result<LockManager>,
     /// Whether the function names its manager.
-    pub(crate) names_manager: bool,
-    pub(crate) name: &'static str,
-    pub(crate) slot: Option<SystemTime>,
-    pub(crate) schedule: &'static Schedule,
-    pub(crate) output: RunOutput<R>,
-    /// Returns the output of a call that does not run its tick.
-    pub(crate) not_run: fn() -> R,
+    names_manager: bool,
+    name: &'static str,
+    slot: Option<SystemTime>,
 }
 
 /// The job of an annotated function, as a runner needs it.
@@ -62,38 +58,63 @@ struct OfferedRun {
     run: Mutex<Option<(Tick, RunLease)>>,
 }
 
-impl<R> FunctionCall<R> {
+impl JobSite {
+    /// Returns the job of the installed manager.
+    #[must_use]
+    pub fn new(name: &'static str) -> Self {
+        Self { manager: crate::global::manager(), names_manager: false, name, slot: None }
+    }
+
+    /// Returns the job of `manager`.
+    #[must_use]
+    pub fn under(manager: &LockManager, name: &'static str) -> Self {
+        Self { manager: Ok(manager.clone()), names_manager: true, name, slot: None }
+    }
+
+    /// Sets the slot that the caller has chosen.
+    #[must_use]
+    pub fn slot(self, slot: SystemTime) -> Self {
+        Self { slot: Some(slot), ..self }
+    }
+
     /// Runs the body if this call runs the tick, or under the run of the runner that calls it.
-    pub(crate) async fn run<F, Fut>(self, body: F) -> R
+    /// `not_run` returns the output of a call that does not run its tick.
+    pub(crate) async fn run<R, F, Fut>(
+        self,
+        schedule: &'static Schedule,
+        output: &RunOutput<R>,
+        not_run: fn() -> R,
+        body: F,
+    ) -> R
     where
         F: FnOnce(Tick, RunLease) -> Fut,
         Fut: Future<Output = R>,
     {
-        if LEARNED.try_with(|learned| drop(learned.set(self.job()))).is_ok() {
+        if LEARNED.try_with(|learned| drop(learned.set(self.job(schedule)))).is_ok() {
             // The runner polls this future once, and drops it.
             return std::future::pending().await;
         }
         if let Some((tick, lease)) = self.offered_run() {
             return body(tick, lease).await;
         }
-        match self.begin().await {
+        match self.begin(schedule).await {
             Ok(Some(execution)) => {
                 let body = async move |tick, lease| body(tick, lease).await;
-                execution.body(body, &self.output).await
+                execution.body(body, output).await
             }
-            Ok(None) => (self.not_run)(),
-            Err(error) => (self.output.of_error)(error),
+            Ok(None) => not_run(),
+            Err(error) => (output.of_error)(error),
         }
     }
 
-    async fn begin(&self) -> Result<Option<JobExecution>> {
-        self.manager.as_ref().map_err(Clone::clone)?.job(self.name).begin(self.schedule, self.slot).await
+    async fn begin(&self, schedule: &Schedule) -> Result<Option<JobExecution>> {
+        self.manager.as_ref().map_err(Clone::clone)?.job(self.name).begin(schedule, self.slot).await
     }
 
-    fn job(&self) -> FunctionJob {
+    fn job(&self, schedule: &'static Schedule) -> FunctionJob {
         FunctionJob {
             name: self.name,
-            schedule: self.schedule,
+            schedule,
             has_slot: self.slot.is_some(),
             manager: self.manager.as_ref().ok().filter(|_| self.names_manager).cloned(),
         }
@@ -148,4 +169,23 @@ pub(super) async fn under_run<Fut: Future>(
     call: Fut,
 ) -> Fut::Output {
     OFFERED.scope(OfferedRun { name, run: Mutex::new(Some(run)) }, call).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_site_has_the_slot_and_the_manager_that_it_names() {
+        let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(60);
+        let locks = LockManager::in_new_memory();
+
+        let (current, named) = (JobSite::new("nightly"), JobSite::under(&locks, "nightly").slot(slot));
+
+        assert!(!current.names_manager && current.slot.is_none() && current.manager.is_err());
+        assert_eq!((named.names_manager, named.slot, named.name), (true, Some(slot), "nightly"));
+        assert_eq!(named.manager.expect("it was given").id(), locks.id());
+    }
 }

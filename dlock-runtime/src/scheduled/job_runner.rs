@@ -3,7 +3,6 @@
 //! Each tick has a task of its own, so that a newer tick can replace a body that still runs. The
 //! task also repeats the tick after a failure or a crash of any replica.
 
-use std::fmt::{self, Display};
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -41,21 +40,6 @@ pub(super) struct JobRunner {
 enum RunnerEvent {
     Tick,
     Check,
-}
-
-/// The error of a body of a runner.
-struct BodyFailure(String);
-
-impl From<Error> for BodyFailure {
-    fn from(error: Error) -> Self {
-        Self(error.to_string())
-    }
-}
-
-impl Display for BodyFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 impl JobRunner {
@@ -316,19 +300,23 @@ impl JobRunner {
     }
 
     /// Runs the body of one run. A panic is a failure.
-    async fn run_body(&self, execution: JobExecution) -> Result<(), BodyFailure> {
+    async fn run_body(&self, execution: JobExecution) -> Result<(), String> {
         let body = async |tick: Tick, lease: RunLease| {
             let mut body = match catch_unwind(AssertUnwindSafe(|| (self.body)(tick, lease))) {
                 Ok(body) => body,
-                Err(panic) => return Err(BodyFailure(panic_text(&*panic))),
+                Err(panic) => return Err(panic_text(&*panic)),
             };
-            let outcome = poll_fn(|cx| {
+            poll_fn(|cx| {
                 let polled = catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(cx)));
                 polled.unwrap_or_else(|panic| Poll::Ready(Err(panic_text(&*panic))))
-            });
-            outcome.await.map_err(BodyFailure)
+            })
+            .await
         };
-        execution.body(body, &RunOutput::of_result()).await
+        let output = RunOutput {
+            failure: |output: &Result<_, String>| output.as_ref().err().cloned(),
+            of_error: |error| Err(error.to_string()),
+        };
+        execution.body(body, &output).await
     }
 
     /// Returns `None` for a failure that may pass, which is an event: the runner tries again, and
