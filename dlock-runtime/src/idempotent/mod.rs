@@ -49,7 +49,6 @@ use crate::idempotent::begin::Begun;
 use crate::idempotent::error_policy::to_store;
 use crate::idempotent::execution::run_detached;
 use crate::idempotent::fingerprint::Fingerprints;
-use crate::idempotent::options::IdempotentOptions;
 use crate::key::{IntoLockKey, LockKey};
 use crate::manager::LockManager;
 pub use crate::protocol::idempotency::OnCrash;
@@ -61,9 +60,10 @@ pub(crate) use error_policy::completion;
 pub use error_policy::{ErrorPolicy, ForgetErrors, RememberErrors};
 pub use idempotent_record::{IdempotentRecord, StepValue};
 pub(crate) use json::decoded;
+pub(crate) use options::IdempotentOptions;
 pub use options::OnUnavailable;
 #[cfg(feature = "tower")]
-pub(crate) use options::{check_times, checked_ttl};
+pub(crate) use options::checked_ttl;
 pub use outcome::{BytesOutcome, Completion, Outcome};
 pub use status::{IdempotencyState, IdempotencyStatus};
 
@@ -165,20 +165,6 @@ impl<P> Idempotent<P> {
         self
     }
 
-    /// Sets those of `ttl`, `lease`, and `wait` that are given.
-    pub(crate) fn times(
-        mut self,
-        ttl: Option<Duration>,
-        lease: Option<Duration>,
-        wait: Option<Duration>,
-    ) -> Self {
-        let options = &mut self.options;
-        options.ttl = ttl.unwrap_or(options.ttl);
-        options.lease = lease.or(options.lease);
-        options.wait = wait.or(options.wait);
-        self
-    }
-
     /// Sets what happens after a crash. Default: [`OnCrash::Fail`].
     ///
     /// An attempt also counts as crashed if its body returns an error although the attempt could
@@ -240,17 +226,9 @@ impl<P> Idempotent<P> {
         self
     }
 
-    /// Sets the longest result that is stored, in bytes.
-    #[cfg(feature = "tower")]
-    pub(crate) fn longest_result(mut self, bytes: usize) -> Self {
-        self.options.longest_result = bytes;
-        self
-    }
-
-    /// Makes the call run without a record.
-    pub(crate) fn without_record(mut self) -> Self {
-        self.options.is_recorded = false;
-        self
+    /// Replaces all options.
+    pub(crate) fn with_options(self, options: IdempotentOptions) -> Self {
+        Self { options, ..self }
     }
 
     /// Stores errors for which `remember` returns `true`, and replays them to later calls. Default:

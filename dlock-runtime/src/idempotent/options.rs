@@ -21,20 +21,20 @@ pub enum OnUnavailable {
 
 /// The options of an idempotent call.
 #[derive(Clone, Debug)]
-pub(super) struct IdempotentOptions {
-    pub(super) ttl: Duration,
-    pub(super) lease: Option<Duration>,
-    pub(super) wait: Option<Duration>,
-    pub(super) on_crash: OnCrash,
-    pub(super) on_unavailable: OnUnavailable,
-    pub(super) fingerprints: Result<Fingerprints>,
-    pub(super) version: u32,
-    pub(super) result_type: String,
-    pub(super) name: String,
+pub(crate) struct IdempotentOptions {
+    pub(crate) ttl: Duration,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) on_crash: OnCrash,
+    pub(crate) on_unavailable: OnUnavailable,
+    pub(crate) fingerprints: Result<Fingerprints>,
+    pub(crate) version: u32,
+    pub(crate) result_type: String,
+    pub(crate) name: String,
     /// The longest result that is stored, in bytes.
-    pub(super) longest_result: usize,
+    pub(crate) longest_result: usize,
     /// Whether the call has a record at all.
-    pub(super) is_recorded: bool,
+    pub(crate) is_recorded: bool,
 }
 
 impl Default for IdempotentOptions {
@@ -57,7 +57,7 @@ impl Default for IdempotentOptions {
 
 impl IdempotentOptions {
     /// Checks the bounds, and returns the lease. `default` is the manager's lease.
-    pub(super) fn checked_lease(&self, default: Duration) -> Result<Duration> {
+    pub(crate) fn checked_lease(&self, default: Duration) -> Result<Duration> {
         checked_ttl(self.ttl)?;
         match self.lease {
             Some(lease) => {
@@ -81,13 +81,6 @@ pub(crate) fn checked_ttl(ttl: Duration) -> Result<Duration> {
         return Ok(ttl);
     }
     Err(config("ttl", "`ttl` of an idempotent call is out of bounds: use 1 min to 365 days"))
-}
-
-/// Checks the times of calls of which some may be unset. `default` is the manager's lease.
-#[cfg(feature = "tower")]
-pub(crate) fn check_times(ttl: Option<Duration>, lease: Option<Duration>, default: Duration) -> Result<()> {
-    let options = IdempotentOptions { ttl: ttl.unwrap_or(DEFAULT_TTL), lease, ..Default::default() };
-    options.checked_lease(default).map(drop)
 }
 
 /// How long a result is stored by default.

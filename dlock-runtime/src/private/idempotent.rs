@@ -13,8 +13,8 @@ use super::return_types::CarriesLockError;
 use crate::config::namespace_problem;
 use crate::error::Error;
 use crate::idempotent::{
-    BytesOutcome, Completion, ErrorPolicy, ForgetErrors, Idempotent, OnUnavailable, RememberErrors,
-    completion, decoded,
+    BytesOutcome, Completion, ErrorPolicy, ForgetErrors, Idempotent, IdempotentOptions, OnUnavailable,
+    RememberErrors, completion, decoded,
 };
 pub use crate::idempotent::{IdempotentRecord, OnCrash};
 use crate::key::{IntoLockKey, KeyBuilder, LockKey};
@@ -110,14 +110,20 @@ impl IdempotentSite {
         Self { version, ..self }
     }
 
-    /// Sets the options of a call.
-    fn configure(&self, call: Idempotent) -> Idempotent {
-        call.name(self.name)
-            .version(self.version)
-            .result_type(self.result_type)
-            .on_crash(self.on_crash)
-            .on_unavailable(self.on_unavailable)
-            .times(self.ttl, self.lease, self.wait)
+    /// Returns the options of a call.
+    fn options(&self) -> IdempotentOptions {
+        let default = IdempotentOptions::default();
+        IdempotentOptions {
+            ttl: self.ttl.unwrap_or(default.ttl),
+            lease: self.lease,
+            wait: self.wait,
+            on_crash: self.on_crash,
+            on_unavailable: self.on_unavailable,
+            version: self.version,
+            result_type: self.result_type.to_owned(),
+            name: self.name.to_owned(),
+            ..default
+        }
     }
 }
 
@@ -153,13 +159,13 @@ impl IdempotentCall {
         let Some(manager) = &self.manager else { return self };
         let site = self.site;
         let call = match key.into_lock_key(self.namespace()) {
-            Ok(key) => Ok((site.configure(manager.idempotent(&key)), key)),
+            Ok(key) => Ok((manager.idempotent(&key).with_options(site.options()), key)),
             // Its child keys must differ from those of every other call.
             Err(missing) if missing.is_missing_value() && site.runs_without_key => {
                 let key = format!("without-key:{}", uuid::Uuid::new_v4());
                 let key = key.into_lock_key(self.namespace());
-                key.map(|key| (site.configure(manager.idempotent(&key).without_record()), key))
-                    .map_err(Into::into)
+                let options = IdempotentOptions { is_recorded: false, ..site.options() };
+                key.map(|key| (manager.idempotent(&key).with_options(options), key)).map_err(Into::into)
             }
             Err(invalid) => Err(invalid.into()),
         };

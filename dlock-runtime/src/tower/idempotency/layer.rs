@@ -9,7 +9,7 @@ use http::{HeaderName, Method, StatusCode, response};
 use tower_layer::Layer;
 
 use super::{IdempotencyService, RequestFingerprint, RequestScope, stored_response};
-use crate::idempotent::{Idempotent, OnCrash, OnUnavailable, check_times, checked_ttl};
+use crate::idempotent::{Idempotent, IdempotentOptions, OnCrash, OnUnavailable, checked_ttl};
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::options::checked_lease;
@@ -136,11 +136,7 @@ pub(super) struct IdempotencySettings<F> {
     pub(super) detached: bool,
     replay_headers: Vec<HeaderName>,
     store: Option<Arc<Decision>>,
-    ttl: Option<Duration>,
-    lease: Option<Duration>,
-    wait: Option<Duration>,
-    on_crash: OnCrash,
-    on_unavailable: OnUnavailable,
+    options: IdempotentOptions,
 }
 
 impl<F: Clone> IdempotencyLayer<F> {
@@ -164,11 +160,10 @@ impl<F: Clone> IdempotencyLayer<F> {
             detached: true,
             replay_headers: Vec::new(),
             store: None,
-            ttl: None,
-            lease: None,
-            wait: None,
-            on_crash: OnCrash::Fail,
-            on_unavailable: OnUnavailable::Error,
+            options: IdempotentOptions {
+                result_type: "http response".to_owned(),
+                ..IdempotentOptions::default()
+            },
         };
         Self { settings: Arc::new(settings) }
     }
@@ -195,7 +190,7 @@ impl<F: Clone> IdempotencyLayer<F> {
     #[track_caller]
     pub fn ttl(self, ttl: Duration) -> Self {
         accept(checked_ttl(ttl));
-        self.with(|settings| settings.ttl = Some(ttl))
+        self.with(|settings| settings.options.ttl = ttl)
     }
 
     /// Sets the lease: how long after a crash a request counts as running. Default: the manager's,
@@ -208,28 +203,28 @@ impl<F: Clone> IdempotencyLayer<F> {
     #[track_caller]
     pub fn lease(self, lease: Duration) -> Self {
         accept(checked_lease(lease));
-        self.with(|settings| settings.lease = Some(lease))
+        self.with(|settings| settings.options.lease = Some(lease))
     }
 
     /// Sets how long a request waits for the response of a running one. Default: it gets 409 at
     /// once.
     #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
-        self.with(|settings| settings.wait = Some(wait))
+        self.with(|settings| settings.options.wait = Some(wait))
     }
 
     /// Sets what happens after a crash. Default: [`OnCrash::Fail`], later requests get 500 with the
     /// code `outcome_unknown`.
     #[must_use]
     pub fn on_crash(self, on_crash: OnCrash) -> Self {
-        self.with(|settings| settings.on_crash = on_crash)
+        self.with(|settings| settings.options.on_crash = on_crash)
     }
 
     /// Sets what happens if the server is unavailable at the start. Default:
     /// [`OnUnavailable::Error`], the request gets 503.
     #[must_use]
     pub fn on_unavailable(self, on_unavailable: OnUnavailable) -> Self {
-        self.with(|settings| settings.on_unavailable = on_unavailable)
+        self.with(|settings| settings.options.on_unavailable = on_unavailable)
     }
 
     /// Sets what two requests with the same key must have in common. Default:
@@ -298,14 +293,9 @@ pub(crate) const LONGEST_RESPONSE: usize = 3 * 1024 * 1024;
 impl<F> IdempotencySettings<F> {
     /// Returns the idempotent call of a request.
     pub(super) fn call(&self, key: LockKey, payload: &[u8]) -> Idempotent {
-        self.manager
-            .idempotent(key)
-            .result_type("http response")
-            .fingerprint_bytes(payload)
-            .on_crash(self.on_crash)
-            .on_unavailable(self.on_unavailable)
-            .longest_result(self.max_response + HEADERS)
-            .times(self.ttl, self.lease, self.wait)
+        let longest_result = self.max_response + HEADERS;
+        let options = IdempotentOptions { longest_result, ..self.options.clone() };
+        self.manager.idempotent(key).with_options(options).fingerprint_bytes(payload)
     }
 
     /// Returns `true` if the next request must not run the handler again.
@@ -336,9 +326,9 @@ impl<S, F> Layer<S> for IdempotencyLayer<F> {
     /// request would fail.
     #[track_caller]
     fn layer(&self, inner: S) -> Self::Service {
-        let IdempotencySettings { manager, ttl, lease, .. } = &*self.settings;
+        let IdempotencySettings { manager, options, .. } = &*self.settings;
         accept(manager.check_store("idempotent", "idempotent calls"));
-        accept(check_times(*ttl, *lease, manager.engine().lease));
+        accept(options.checked_lease(manager.engine().lease));
         IdempotencyService::new(inner, Arc::clone(&self.settings))
     }
 }
