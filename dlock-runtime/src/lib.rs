@@ -129,37 +129,18 @@ pub use engine::interleavings::{Model, models};
 // definitions at the end of a guide lead to files, for readers of the sources. A failed example is
 // reported at its line in both texts together: its module is the guide.
 pub mod docs {
-    #[doc = include_str!("docs/rustdoc_links.md")]
-    #[doc = include_str!("docs/safety.md")]
-    pub mod safety {}
+    macro_rules! guides {
+        ($($guide:ident)*) => {$(
+            #[doc = include_str!("docs/rustdoc_links.md")]
+            #[doc = include_str!(concat!("docs/", stringify!($guide), ".md"))]
+            pub mod $guide {}
+        )*};
+    }
 
-    #[doc = include_str!("docs/rustdoc_links.md")]
-    #[doc = include_str!("docs/proof.md")]
-    pub mod proof {}
-
-    #[doc = include_str!("docs/rustdoc_links.md")]
-    #[doc = include_str!("docs/threats.md")]
-    pub mod threats {}
-
-    #[doc = include_str!("docs/rustdoc_links.md")]
-    #[doc = include_str!("docs/configuration.md")]
-    pub mod configuration {}
-
-    #[doc = include_str!("docs/rustdoc_links.md")]
-    #[doc = include_str!("docs/keys.md")]
-    pub mod keys {}
-
-    #[doc = include_str!("docs/rustdoc_links.md")]
-    #[doc = include_str!("docs/waiting.md")]
-    pub mod waiting {}
-
-    #[doc = include_str!("docs/rustdoc_links.md")]
-    #[doc = include_str!("docs/recipes.md")]
-    pub mod recipes {}
-
-    #[doc = include_str!("docs/rustdoc_links.md")]
-    #[doc = include_str!("docs/services.md")]
-    pub mod services {}
+    guides! {
+        safety proof threats configuration keys waiting recipes services operating performance fleets
+        coming_from
+    }
 
     // Its examples need the feature.
     #[doc = include_str!("docs/rustdoc_links.md")]
@@ -187,22 +168,6 @@ pub mod docs {
         doc = "How to test code that acquires locks: documented with the feature `testing`."
     )]
     pub mod testing {}
-
-    #[doc = include_str!("docs/rustdoc_links.md")]
-    #[doc = include_str!("docs/operating.md")]
-    pub mod operating {}
-
-    #[doc = include_str!("docs/rustdoc_links.md")]
-    #[doc = include_str!("docs/performance.md")]
-    pub mod performance {}
-
-    #[doc = include_str!("docs/rustdoc_links.md")]
-    #[doc = include_str!("docs/fleets.md")]
-    pub mod fleets {}
-
-    #[doc = include_str!("docs/rustdoc_links.md")]
-    #[doc = include_str!("docs/coming_from.md")]
-    pub mod coming_from {}
 }
 
 pub use builder::Builder;
