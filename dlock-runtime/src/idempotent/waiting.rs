@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::clock::millis;
 use crate::error::{Error, Result};
 use crate::idempotent::begin::{Asked, Begun, PendingCall};
 use crate::idempotent::duplicates::{Turn, waiter_id};
@@ -79,20 +78,16 @@ impl PendingCall {
                     *turn.next = BootInstant::START;
                     return Ok(Begun::Started(Box::new(execution.with_turn(turn))));
                 }
-                Ok(Asked::Found(IdempotencyReply::Running { identity, lease_left, is_queued })) => {
-                    turn.calls.is_queued.store(is_queued, Ordering::Release);
-                    let lease_left = Duration::from_millis(lease_left);
-                    *turn.next = now.plus(check_after.min(lease_left));
-                    let found =
-                        IdempotencyReply::Running { identity, lease_left: millis(lease_left), is_queued };
-                    match self.decide(&found) {
-                        Err(error @ Error::InProgress { .. }) => (last, has_seen_running) = (error, true),
-                        other => return other,
-                    }
-                }
                 Ok(Asked::Found(found)) => {
-                    *turn.next = BootInstant::START;
                     let decided = self.decide(&found);
+                    if let IdempotencyReply::Running { lease_left, is_queued, .. } = found {
+                        turn.calls.is_queued.store(is_queued, Ordering::Release);
+                        *turn.next = now.plus(check_after.min(Duration::from_millis(lease_left)));
+                        let Err(error @ Error::InProgress { .. }) = decided else { return decided };
+                        (last, has_seen_running) = (error, true);
+                        continue;
+                    }
+                    *turn.next = BootInstant::START;
                     if matches!(found, IdempotencyReply::Completed { .. }) {
                         turn.settle(found);
                     }
