@@ -1,15 +1,19 @@
-//! CONTRIBUTING and the note on the backend port: every file, type, and function that they name
-//! exists, and the note has every method of the port.
+//! The pages for contributors and the note on the backend port: every file, type, and function that
+//! they name exists, their links lead somewhere, and the note has every method of the port.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
+use super::readme::{has_heading, links};
 use super::{read, root};
 
-/// The folders whose sources CONTRIBUTING describes.
+/// The pages for contributors.
+const PAGES: [&str; 3] = ["CONTRIBUTING.md", "DESIGN.md", "tests/README.md"];
+
+/// The folders whose sources the pages describe.
 const SOURCES: [&str; 4] = ["dlock-calendar/src", "dlock-macros/src", "dlock-runtime/src", "tests"];
 
-/// The folders that its paths may start from, next to the root.
+/// The folders that their paths may start from, next to the root.
 const BASES: [&str; 5] = [
     "",
     "dlock-runtime/src/",
@@ -113,15 +117,34 @@ fn problem(sources: &[Source], word: &str) -> Option<String> {
 }
 
 #[test]
-fn contributing_names_only_what_exists() {
-    let (guide, sources) = (read("CONTRIBUTING.md"), sources());
-    let words = quoted(&guide);
-    let checked = words.iter().filter(|word| is_path(word) || is_name(word) || word.contains("::")).count();
-
-    let problems: Vec<_> = words.iter().filter_map(|word| problem(&sources, word)).collect();
+fn contributing_and_design_name_only_what_exists() {
+    let sources = sources();
+    let (mut checked, mut problems) = (0, Vec::new());
+    for page in PAGES {
+        for word in quoted(&read(page)) {
+            checked += usize::from(is_path(word) || is_name(word) || word.contains("::"));
+            problems.extend(problem(&sources, word).map(|problem| format!("{page}: {problem}")));
+        }
+    }
 
     assert!(checked > 150 && sources.len() > 300, "{checked} names, {} files", sources.len());
-    assert!(problems.is_empty(), "CONTRIBUTING.md:\n{}", problems.join("\n"));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn links_of_contributing_and_design_lead_somewhere() {
+    let mut checked = 0;
+    for page in PAGES {
+        let text = read(page);
+        let folder = Path::new(page).parent().expect("a page is in a folder");
+        for target in links(&text) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let linked = if file.is_empty() { text.clone() } else { read(folder.join(file)) };
+            assert!(heading.is_empty() || has_heading(&linked, heading), "{page}: {target}: no such heading");
+            checked += 1;
+        }
+    }
+    assert!(checked > 8, "{checked} links");
 }
 
 #[test]

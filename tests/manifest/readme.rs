@@ -13,7 +13,7 @@ const PUBLISHED: [&str; 3] = ["dlock-macros", "dlock-runtime", "dlock-cli"];
 const LINES: usize = 200;
 
 /// Returns the targets of Markdown links.
-fn links(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|after| after.split_once(')').map(|(target, _)| target))
 }
 
