@@ -33,8 +33,8 @@ turmoil    25000   runs of the Redis backend over a simulated network
 faults     1800    real faults, on nine builds of the server
 kills      200     killed holders, each with a waiter
 suite      1       runs of the whole test suite
-planted    20      seeded bugs, of about 200
-mutants    60      mutants of the rules, of about 1,300
+seeded     20      seeded bugs, a sample
+mutants    60      mutants of the rules, a sample
 fuzz       20      seconds per fuzz target
 '
 
@@ -113,8 +113,8 @@ play() {
             DLOCK_SIM_SEEDS=5000 DLOCK_ENGINE_SEEDS=200 DLOCK_TURMOIL_SEEDS=200 bash tests/run.sh || return
         done ;;
         # Each run continues after the last one, and begins again after the last bug or mutant.
-        planted)
-            echo "campaign: planted: seeds $from..$((from + count))"
+        seeded)
+            echo "campaign: seeded: seeds $from..$((from + count))"
             bash proof/seeded_bugs.sh $(some_bugs "$count" "$from")
             ;;
         mutants)
@@ -161,7 +161,7 @@ write_down() {
             done=0 violations=$(grep -cE '^fuzz: .*FOUND' "$log")
             [ "$(grep -c '^fuzz: .*nothing found' "$log")" -lt "$(ls fuzz/fuzz_targets | wc -l)" ] || done=$count
             ;;
-        planted)
+        seeded)
             done=$(grep -oE '[0-9]+ bugs' <<<"$said" | cut -d ' ' -f 1)
             caught=$(grep -oE '[0-9]+ caught' <<<"$said" | cut -d ' ' -f 1)
             violations=$((${done:-0} - ${caught:-0}))

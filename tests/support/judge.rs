@@ -149,7 +149,7 @@ const SLACK: Duration = Duration::from_millis(150);
 
 /// These histories contain violations that the checks must find.
 #[cfg(test)]
-mod planted {
+mod seeded {
     use super::*;
 
     fn hold(enter: u64, until: u64, token: u64) -> Hold {

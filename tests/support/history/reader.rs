@@ -50,13 +50,6 @@ impl History {
         self.events.last().map(|event| event.at).unwrap_or_default()
     }
 
-    /// Returns the events, each replaced by any number of others, to insert violations that a judge
-    /// must find.
-    #[must_use]
-    pub fn planted(&self, change: impl Fn(&Event) -> Vec<Event>) -> Self {
-        Self::of(self.events.iter().flat_map(change).collect())
-    }
-
     /// Counts the events of one kind.
     #[must_use]
     pub fn count(&self, is_meant: impl Fn(&What) -> bool) -> usize {

@@ -26,7 +26,7 @@ pub mod residue;
 pub mod secrets;
 
 #[cfg(test)]
-mod planted;
+mod seeded;
 
 use std::fmt;
 use std::time::Duration;
