@@ -78,7 +78,8 @@ pub use status::{IdempotencyState, IdempotencyStatus};
 /// | the first call is running | [`Error::InProgress`]; with [`wait`](Self::wait), its result; with [`try_run`](Self::try_run), `None` |
 /// | the first call has completed | the stored result, [marked](Outcome::is_replayed) as replayed |
 /// | its body returned an error | the body runs; with [`remember_errors_if`](Self::remember_errors_if), the stored error |
-/// | its process crashed, or its body returned an error after its lease was lost | until its lease ends, as while it runs; then what [`on_crash`](Self::on_crash) says |
+/// | its process crashed | until its lease ends, as while it runs; then what [`on_crash`](Self::on_crash) says |
+/// | its body returned an error after its lease was over | with [`OnCrash::Rerun`] and [`OnCrash::Resume`], as after a crash; with [`OnCrash::Fail`], as after any other error |
 /// | another fingerprint or function | [`Error::KeyReused`] |
 ///
 /// The record of a key is independent of the lock of the same key.
@@ -109,7 +110,8 @@ pub struct Idempotent<P = ForgetErrors> {
 }
 
 impl LockManager {
-    /// Returns a call that runs at most once for `key`, and whose result later calls get.
+    /// Returns a call for `key` that is safe to repeat: after a success, later calls get its
+    /// result.
     ///
     /// An invalid key is reported when the call runs. Over a quorum, every call gets
     /// [`Error::Config`].
@@ -167,10 +169,10 @@ impl<P> Idempotent<P> {
 
     /// Sets what happens after a crash. Default: [`OnCrash::Fail`].
     ///
-    /// An attempt also counts as crashed if its body returns an error although the attempt could
-    /// not finish: if its lease was lost, or if the error would be
-    /// [stored](Self::remember_errors_if), and a method of its [record](IdempotentRecord) has
-    /// returned an error.
+    /// An attempt also counts as crashed if its body returns an error after its lease was lost, or
+    /// an error that would be [stored](Self::remember_errors_if) after a method of its
+    /// [record](IdempotentRecord) has returned an error. With [`OnCrash::Fail`], a lease is not
+    /// lost at its end: see [`OnCrash`].
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.options.on_crash = on_crash;
         self

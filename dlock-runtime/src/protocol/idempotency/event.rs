@@ -108,15 +108,16 @@ pub(crate) struct RecordSnapshot {
 #[non_exhaustive]
 pub enum OnCrash {
     /// Every call gets [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) until an operator
-    /// resolves the key or the `ttl` of the record is over. Until then the body starts at most
-    /// once.
+    /// resolves the key or the `ttl` of the record is over. Until then, the body does not start
+    /// again.
     ///
-    /// If the first attempt was only slow, its late result is stored, and later calls get it. Its
-    /// body is dropped if the record is deleted or resolved, or has not been renewed for a `ttl`.
-    /// This also holds if the first attempt has this value and a later call has another one.
+    /// If the first attempt was only slow, its late result is stored, and later calls get it; a
+    /// late error counts as any other. Its body is dropped if the record is deleted or resolved, or
+    /// has not been renewed for a `ttl`. This also holds if the first attempt has this value and a
+    /// later call has another one.
     #[default]
     Fail,
-    /// The body runs again, from its start. The body starts at least once.
+    /// The body runs again, from its start.
     Rerun,
     /// The body runs again, and its completed [steps](crate::idempotent::IdempotentRecord::step)
     /// return their stored results.
