@@ -217,10 +217,11 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), without [`Error::Reentrant`]. [`Error::Lost`] if the lock was
-    /// lost before the body ended. Then the body was dropped. If it had completed when the loss was
-    /// detected, its value is dropped, even if it is an error, and the error has `completed: true`.
-    /// If only `max_hold` has passed, the value is returned.
+    /// As [`acquire`](Self::acquire); [`Error::Reentrant`] only with
+    /// [`reentrant(false)`](Self::reentrant). [`Error::Lost`] if the lock was lost before the body
+    /// ended. Then the body was dropped. If it had completed when the loss was detected, its value
+    /// is dropped, even if it is an error, and the error has `completed: true`. If only `max_hold`
+    /// has passed, the value is returned.
     ///
     /// # Cancel safety
     ///

@@ -213,8 +213,9 @@ pub enum OnLost {
     ///
     /// If the loss is detected after the poll in which the body completes, its value is dropped and
     /// the error has `completed: true`, because another holder may have worked at the same time.
-    /// The body's own value is returned if it is an error, if the function's return type cannot
-    /// carry a lock error, or if only `max_hold` has passed.
+    /// The body's own value is returned if only `max_hold` has passed, if the function's return
+    /// type cannot carry a lock error, or, except with [`Lock::run`](crate::Lock::run), if it is an
+    /// error.
     #[default]
     Abort,
     /// Lets the body run to its end and returns its result. The loss is logged.
