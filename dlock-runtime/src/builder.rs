@@ -122,7 +122,8 @@ impl Builder {
     /// Sets how long a granted lock is valid before the server confirms it. Default: 1 s.
     ///
     /// It applies to a waiter to which another process hands the lock off, and counts from the
-    /// waiter's last request. From 100 ms to 60 s.
+    /// waiter's last answered request. If the two processes have different values, the smaller one
+    /// counts. From 100 ms to 60 s.
     pub fn grant_lease(self, lease: Duration) -> Self {
         self.with("grant_lease", lease, move |settings| settings.rules.grant_lease = lease)
     }
@@ -187,9 +188,9 @@ impl Builder {
     /// Sets whether the server reports changes to held locks (`CLIENT TRACKING`). Default: `true`.
     ///
     /// It covers locks that are held for longer than 100 ms, and locks that clients of other
-    /// libraries hold while a task of this manager waits. With it, a deleted, flushed, or
-    /// overwritten lock is detected within milliseconds. Without it, or if the server does not
-    /// allow it, the next renewal detects it. It takes one more connection.
+    /// libraries hold while a task of this manager waits. With it, the loss of a deleted, flushed,
+    /// or overwritten lock is usually detected within milliseconds. Without it, or if the server
+    /// does not allow it, the next renewal detects it. It takes one more connection.
     pub fn tracking(self, on: bool) -> Self {
         self.with("tracking", on, move |settings| settings.rules.tracking = on)
     }
