@@ -59,8 +59,8 @@
 //! - `actix`: the same for actix-web 4: `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData`.
 //! - `tonic`: [`Error`] converts into a `Status` of tonic 0.14.
 //! - `idempotent`: `#[idempotent]` and `LockManager::idempotent`, calls that are safe to repeat.
-//! - `scheduled`: jobs that run once per tick in the fleet: `#[scheduled]`, `LockManager::job`, and
-//!   `scheduled::Jobs`.
+//! - `scheduled`: jobs of which each tick starts once in all processes: `#[scheduled]`,
+//!   `LockManager::job`, and `scheduled::Jobs`.
 //! - `tower`: [`tower::LockLayer`], for services of axum 0.8, hyper 1, and tonic 0.14; with
 //!   `idempotent` also [`tower::IdempotencyLayer`].
 //! - `testing`: `testing::TestLocks`, for `[dev-dependencies]`: contention, loss, outages, and

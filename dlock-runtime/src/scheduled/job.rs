@@ -32,7 +32,7 @@ use crate::scheduled::tick::{self, Tick};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
 /// # let manager = LockManager::connect("memory://").await?;
 /// let hourly = Schedule::cron("0 * * * *")?;
-/// // Any timer, in any number of replicas, may call this: each tick runs once.
+/// // Any timer, in any number of processes, may call this: each tick runs once.
 /// let report = manager.job("report").run(&hourly, async |tick| Ok::<_, Error>(tick.attempt())).await?;
 /// assert_eq!(report, Some(1));
 /// let again = manager.job("report").run(&hourly, async |tick| Ok::<_, Error>(tick.attempt())).await?;
@@ -129,7 +129,7 @@ impl Job {
     /// let options = Schedule::every(Duration::from_secs(60))?.lease(Duration::from_secs(10));
     /// let job = manager.job("report");
     ///
-    /// // `fire_at` is from another scheduler, which calls every replica.
+    /// // `fire_at` is from another scheduler, which calls every process.
     /// let first = job.run_slot(fire_at, &options, async |_| Ok::<_, Error>(())).await?;
     /// let again = job.run_slot(fire_at, &options, async |_| Ok::<_, Error>(())).await?;
     /// assert_eq!((first, again), (Some(()), None));
@@ -255,7 +255,7 @@ impl Job {
 
     /// Requests a run at once, in addition to the schedule.
     ///
-    /// A [`Jobs`](crate::scheduled::Jobs) runner of any replica carries it out, within one lease,
+    /// A [`Jobs`](crate::scheduled::Jobs) runner of any process carries it out, within one lease,
     /// or within one lease after the active run has ended. It changes neither the last slot nor the
     /// number of missed ticks, and runs even if the job is paused.
     ///

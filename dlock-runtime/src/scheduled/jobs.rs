@@ -25,7 +25,7 @@ use crate::timer::Timer;
 /// The environment variable with the names of jobs that a runner leaves out, separated by commas.
 pub(super) const JOBS_OFF: &str = "DLOCK_JOBS_OFF";
 
-/// Runs jobs at their ticks. Every replica of a service has one.
+/// Runs jobs at their ticks. Every process of a service has one.
 ///
 /// Each tick runs once in the fleet. The runner also repeats ticks that failed or crashed, runs
 /// missed ticks, and carries out [`Job::run_now`](super::Job::run_now), all as the

@@ -45,7 +45,7 @@ pub enum FailedRun {
     Done,
     /// The tick runs again, at most so many times.
     ///
-    /// A [`Jobs`](super::Jobs) runner of any replica carries it out, within one lease.
+    /// A [`Jobs`](super::Jobs) runner of any process carries it out, within one lease.
     Retry(u32),
 }
 
@@ -139,7 +139,7 @@ impl Schedule {
     /// Sets what happens if the process crashes or loses the lease. Default:
     /// [`CrashedRun::Rerun`].
     ///
-    /// A [`Jobs`](super::Jobs) runner of any replica carries it out when the lease is over. A plain
+    /// A [`Jobs`](super::Jobs) runner of any process carries it out when the lease is over. A plain
     /// timer does so only if it calls again before the next tick.
     #[must_use]
     pub fn on_crash(mut self, on_crash: CrashedRun) -> Self {
@@ -185,7 +185,7 @@ impl Schedule {
 
     /// Delays each tick of a [`Jobs`](super::Jobs) runner by up to `spread`. Default: 0.
     ///
-    /// The delay depends on the job and the tick, and is the same in all replicas. Use it for jobs
+    /// The delay depends on the job and the tick, and is the same in all processes. Use it for jobs
     /// that would all start at the same second. A spread of more than half of a fixed period is
     /// [`Error::Config`]. For a cron expression, the delay is at most half of the distance to the
     /// next tick.
