@@ -106,7 +106,7 @@ pub enum Error {
 
     /// The lock's key in Redis holds a value that is not a lock, or a lock of another layout.
     ///
-    /// A string that another program wrote may be its lock, so it is no such value: calls get
+    /// A string that another program wrote counts as a lock of that program: calls get
     /// [`Contended`](Self::Contended) until it is gone, and `dlock inspect` shows it.
     #[error("key `{}` holds data of another kind: {}; use the same `layout` in all clients, and keys that no other program writes", Escaped(key.full_name()), Escaped(found))]
     #[non_exhaustive]

@@ -192,9 +192,10 @@ impl LockGuard {
         }
     }
 
-    /// Releases the lock and waits for the server's reply, for at most one response timeout. If a
-    /// task of this process waits for the lock, it is handed to that task, and there is no reply to
-    /// wait for.
+    /// Releases the lock and waits for the server's reply, for at most one response timeout.
+    ///
+    /// If a task of this process waits for the lock, it is handed off to that task, and there is no
+    /// reply to wait for.
     ///
     /// # Errors
     ///

@@ -86,7 +86,7 @@ pub const USER: &str = "dlock";
 pub const PASSWORD: &str = "password";
 
 /// The words before `needs` in the guide's sentence about `replica_acks`.
-pub const WITH_ACKS: &str = "With `replica_acks` that user";
+pub const WITH_ACKS: &str = "With `replica_acks` the locks' user";
 /// The words before `needs` in the guide's sentence about idempotent calls.
 pub const WITH_RECORDS: &str = "For idempotent calls it";
 /// The words before `needs` in the guide's sentence about scheduled jobs.

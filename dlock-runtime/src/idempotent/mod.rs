@@ -276,12 +276,12 @@ impl<P> Idempotent<P> {
         Idempotent { manager, key, options, errors: RememberErrors(remember) }
     }
 
-    /// Runs `body` on a task of its own, or returns the stored result. Inside a lock, runs it
-    /// within this future.
+    /// Runs `body` on a task of its own, or returns the stored result.
     ///
-    /// The body gets a [record](IdempotentRecord) for its steps. Its value is stored as JSON. If
-    /// the value is larger than 64 KiB, or cannot be serialized, this call still returns it, and
-    /// later calls get [`Error::ResultNotStored`].
+    /// Inside a lock, it runs the body within this future. The body gets a
+    /// [record](IdempotentRecord) for its steps. Its value is stored as JSON. If the value is
+    /// larger than 64 KiB, or cannot be serialized, this call still returns it, and later calls get
+    /// [`Error::ResultNotStored`].
     ///
     /// The first call costs two round trips and one per renewal, a replay costs one.
     ///
@@ -403,11 +403,11 @@ impl<P> Idempotent<P> {
         self.decode_unless_running(self.without_wait().run_bytes_attached(body).await)
     }
 
-    /// Runs `body` on a task of its own, or returns the stored bytes. Inside a lock, runs it
-    /// within this future.
+    /// Runs `body` on a task of its own, or returns the stored bytes.
     ///
-    /// It is the form of [`run`](Self::run) for results that are not JSON, such as HTTP responses.
-    /// The body returns its value for this call, and what to store for later ones.
+    /// Inside a lock, it runs the body within this future. It is the form of [`run`](Self::run) for
+    /// results that are not JSON, such as HTTP responses. The body returns its value for this call,
+    /// and what to store for later ones.
     ///
     /// # Errors
     ///

@@ -199,11 +199,11 @@ impl Leadership {
     /// - [`Error::WrongKind`] if the key holds a value that is not a lock of this layout.
     /// - [`Error::InvalidKey`].
     ///
-    /// An unconfirmed release is repeated in the background. Until the server reports that this
-    /// process is not the holder, the key may still hold the lock. This applies to `Unavailable`,
-    /// `Config`, and `Lost`, for example with the cause [`Expired`](crate::LossCause::Expired),
-    /// since a renewal without a reply may have extended the lease. Later calls then return the
-    /// same error for one lease, until the lock has expired or this process leads again.
+    /// After `Unavailable`, `Config`, and a `Lost` that no reply of the server has confirmed, such
+    /// as one with the cause [`Expired`](crate::LossCause::Expired), the lock may still be held for
+    /// one lease, because a renewal without a reply may have extended it. The release is repeated
+    /// in the background. Later calls return the same error until one lease has passed, the server
+    /// reports that this process is not the holder, or this process leads again.
     ///
     /// # Cancel safety
     ///
