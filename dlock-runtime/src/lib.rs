@@ -48,6 +48,21 @@
 //! | make calls and endpoints safe to repeat | [`docs::idempotent`] |
 //! | test code that uses locks | [`docs::testing`], [`with_manager`] |
 //!
+//! The words of this documentation:
+//!
+//! | word | meaning |
+//! |---|---|
+//! | key | the name that is locked, such as `order:7` |
+//! | lock | the right to run a body for a key, which at most one caller has at a time |
+//! | hold | one possession of a lock, from its acquisition to its release or loss |
+//! | holder, waiter | a caller or its process that has a lock, or that waits for it |
+//! | lease | the time after which a lock expires at the server unless it is renewed |
+//! | watchdog | the part of a manager that renews leases while bodies run |
+//! | grant | the message by which the server hands a released lock off to a waiter |
+//! | manager | the connections and the holds of one process: [`LockManager`] |
+//! | call chain | a call, and the bodies under locks in which it is awaited, also by [`in_current_scope`] |
+//! | fencing token | a number that rises from holder to holder, so that a resource can reject late writes |
+//!
 //! # Features
 //!
 //! None is on by default.
