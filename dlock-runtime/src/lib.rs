@@ -30,6 +30,7 @@
 //! |---|---|
 //! | annotate a function | [`distributed_lock`](macro@distributed_lock) |
 //! | connect to the servers | [`init`], [`LockManager::builder`], [`Builder::connect_lazy`], [`docs::configuration`] |
+//! | use TLS, Sentinel, a cluster, or a quorum | [`docs::deployments`] |
 //! | run locks in production | [`docs::operating`] |
 //! | lock without the attribute | [`LockManager::lock`], [`Lock::try_run`], [`Lock::acquire`] |
 //! | turn an error into a response | [`Error`], [`Error::http_status`], [`Error::grpc_code`], [`Error::retry_after`] |
@@ -153,8 +154,8 @@ pub mod docs {
     }
 
     guides! {
-        safety proof threats configuration keys waiting recipes services operating performance fleets
-        coming_from
+        safety proof threats configuration keys waiting recipes services deployments operating
+        performance fleets coming_from
     }
 
     // Its examples need the feature.
