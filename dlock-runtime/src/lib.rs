@@ -46,7 +46,7 @@
 //! | see who holds a lock, and whether the server replies | [`LockManager::inspect`], [`LockManager::ready`] |
 //! | find server settings that can lose locks | [`doctor`](fn@doctor), `dlock doctor URL` |
 //! | lock in handlers of axum, actix, or tonic | [`docs::services`] |
-//! | make calls and endpoints safe to repeat | [`docs::idempotent`] |
+//! | make calls, or routes, safe to repeat | [`docs::idempotent`], [`docs::idempotent_http`] |
 //! | test code that uses locks | [`docs::testing`], [`with_manager`] |
 //!
 //! The words of this documentation:
@@ -166,6 +166,10 @@ pub mod docs {
         doc = "How to make endpoints safe to repeat: documented with the feature `idempotent`."
     )]
     pub mod idempotent {}
+
+    #[doc = include_str!("docs/rustdoc_links.md")]
+    #[doc = include_str!("docs/idempotent_http.md")]
+    pub mod idempotent_http {}
 
     // Its examples need the feature.
     #[doc = include_str!("docs/rustdoc_links.md")]
