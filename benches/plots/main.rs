@@ -1,4 +1,4 @@
-//! Draws the committed figures, and writes them into the guide and the README.
+//! Draws the committed figures, and writes them into the guide and the two READMEs.
 //!
 //! ```text
 //! cargo run --release -p dlock-benches -- --rivals --rounds 1 --json RUN      measures; three times
@@ -114,7 +114,7 @@ fn made_of(text: &str) -> Result<Vec<(PathBuf, String)>, Failure> {
     if !text.is_empty() {
         made.extend(charts(&figures, folder()));
     }
-    for file in ["dlock-runtime/src/docs/performance.md", "README.md"] {
+    for file in ["dlock-runtime/src/docs/performance.md", "benches/README.md", "README.md"] {
         let file = folder().join("../..").join(file);
         let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
         made.push((file, tables::fill(&text, &figures)?));
