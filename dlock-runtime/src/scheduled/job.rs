@@ -32,7 +32,7 @@ use crate::scheduled::tick::{self, Tick};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
 /// # let manager = LockManager::connect("memory://").await?;
 /// let hourly = Schedule::cron("0 * * * *")?;
-/// // Any timer, in any number of processes, may call this: each tick runs once.
+/// // Any timer, in any number of processes, may call this: each tick starts once.
 /// let report = manager.job("report").run(&hourly, async |tick| Ok::<_, Error>(tick.attempt())).await?;
 /// assert_eq!(report, Some(1));
 /// let again = manager.job("report").run(&hourly, async |tick| Ok::<_, Error>(tick.attempt())).await?;

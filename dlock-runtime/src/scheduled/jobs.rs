@@ -27,10 +27,10 @@ pub(super) const JOBS_OFF: &str = "DLOCK_JOBS_OFF";
 
 /// Runs jobs at their ticks. Every process of a service has one.
 ///
-/// Each tick runs once in the fleet. The runner also repeats ticks that failed or crashed, runs
-/// missed ticks, and carries out [`Job::run_now`](super::Job::run_now), all as the
-/// [`Schedule`] says. It costs one round trip per tick, and one check per lease,
-/// or two while a run is active.
+/// Each tick starts once in all processes. The runner also repeats ticks that failed or crashed,
+/// runs missed ticks, and carries out [`Job::run_now`](super::Job::run_now), all as the
+/// [`Schedule`] says. It costs one round trip per tick, and one check per lease, or two while a run
+/// is active.
 ///
 /// # Examples
 ///

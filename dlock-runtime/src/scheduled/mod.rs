@@ -1,4 +1,4 @@
-//! Scheduled jobs: each tick runs once in the fleet.
+//! Scheduled jobs: each tick starts once in all processes, and again after a crash.
 //!
 //! ```text
 //! job             Job: the handle of a job, for calls and for operators
