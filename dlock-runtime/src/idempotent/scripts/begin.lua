@@ -32,7 +32,8 @@ if phase == 'C' then
   return {3, h[5], h[6], h[7], 'C', r[1], r[2]}
 end
 if phase == 'T' then return {3, h[5], h[6], h[7], 'T'} end
-local is_repeated = phase == 'P' and owner == ARGV[2]
+-- A late start of an attempt that has ended its lease starts nothing.
+local is_repeated = phase == 'P' and owner == ARGV[2] and h[4] ~= ENDED
 if phase == 'P' and not is_repeated then
   local left = h[4] - time
   if left > 0 then
@@ -47,7 +48,7 @@ if phase == 'P' and not is_repeated then
     end
     return {3, h[5], h[6], h[7], 'P', left, queued}
   end
-  if ARGV[5] == 'fail' or h[8] == 'fail' then return {3, h[5], h[6], h[7], 'X', n} end
+  if owner == ARGV[2] or ARGV[5] == 'fail' or h[8] == 'fail' then return {3, h[5], h[6], h[7], 'X', n} end
 end
 -- A call that could not read the reply would not run, so it must not start.
 local found = steps()

@@ -3,7 +3,5 @@
 local phase, owner = state()
 if not phase then return -1 end
 if phase ~= 'P' or owner ~= ARGV[2] then return 0 end
-touch()
-redis.call('HSET', KEYS[1], 'l', number(clock()))
-announce()
+end_lease()
 return 1

@@ -9,9 +9,7 @@ if phase == 'F' then
 end
 if phase ~= 'P' then return 0 end
 if ARGV[4] == '0' and redis.call('HGET', KEYS[1], 'cr') then
-  touch()
-  redis.call('HSET', KEYS[1], 'l', number(clock()))
-  announce()
+  end_lease()
   return 1
 end
 announce()

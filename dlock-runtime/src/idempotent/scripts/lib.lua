@@ -1,8 +1,8 @@
 -- Shared by all scripts of records. A record is a hash:
 --   s phase: P running, C completed, T completed without its result, F forgotten with its steps
 --   o owner; empty if an operator stored the result
---   n attempt  l end of the lease  cr 1 if the attempt before crashed  c created  d done
---   p what a crash does: fail, rerun, or resume
+--   n attempt  l end of the lease, 0 if its owner ended it  cr 1 if the attempt before crashed
+--   c created  d done  p what a crash does: fail, rerun, or resume
 --   f fingerprint  fn function  v version  k kind of the result: ok or err  r result
 --   w the ids of the processes to notify, each 40 characters  x:<name> the result of a step
 -- Times are in ms of the server's clock. ARGV[1] is the prefix of the namespace's channels.
@@ -16,6 +16,8 @@
 local MOST_FIELDS, LARGEST, LONGEST_QUEUE = 128, 4000000, 5120
 -- Calls count attempts in 32 bits.
 local LAST_ATTEMPT = 4294967294
+-- The end of a lease that its owner ended.
+local ENDED = '0'
 
 local function is_larger_than_a_record()
   if redis.call('HLEN', KEYS[1]) > MOST_FIELDS then return true end
@@ -68,10 +70,10 @@ end
 
 local function number(n) return string.format('%.0f', n) end
 
--- Returns the phase and the owner, or an error for a hash that is not a record.
+-- Returns the phase, the owner, and the end of its lease.
 local function state()
-  local fields = redis.call('HMGET', KEYS[1], 's', 'o')
-  return fields[1], fields[2]
+  local fields = redis.call('HMGET', KEYS[1], 's', 'o', 'l')
+  return fields[1], fields[2], fields[3]
 end
 
 -- Returns the ids of the waiting processes, one after the other.
@@ -118,6 +120,13 @@ end
 local function touch()
   local left = redis.call('PTTL', KEYS[1])
   if left > 0 then redis.call('PEXPIRE', KEYS[1], left) end
+end
+
+-- Ends the lease of the owner. Late renewals and starts of its token do not bring it back.
+local function end_lease()
+  touch()
+  redis.call('HSET', KEYS[1], 'l', ENDED)
+  announce()
 end
 
 -- Stores a result of a kind: ok, err, or none.

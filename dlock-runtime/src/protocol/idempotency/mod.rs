@@ -16,9 +16,10 @@
 //! - At most one token owns a running record, and only its owner changes it.
 //! - If the owner or the call has [`OnCrash::Fail`], a record whose lease is over never starts
 //!   again.
+//! - Once an attempt has ended its lease, no late renewal or start of its token brings it back.
 //! - A call with another identity changes nothing and gets nothing of the record.
 //! - Every event of a token can be repeated: the second time it changes nothing. A start that is
-//!   repeated after its attempt was forgotten starts it again, so it must be forgotten again.
+//!   repeated after its attempt was forgotten may start it again, so it must be forgotten again.
 //!
 //! ```text
 //! record            the record, and what each event does to it

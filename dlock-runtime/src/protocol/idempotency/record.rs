@@ -13,7 +13,10 @@ use crate::token::Token;
 /// The phase of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum RecordPhase {
-    Running { lease_end: u64 },
+    /// `lease_end` is `None` if the owner has ended its lease.
+    Running {
+        lease_end: Option<u64>,
+    },
     Completed(StoredResult),
     Forgotten,
 }
@@ -49,15 +52,20 @@ impl IdempotencyRecord {
     }
 
     /// Returns the rest of the lease; `None` if the record is not running, or its lease is over.
-    fn lease_left(&self, now: u64) -> Option<u64> {
+    pub(super) fn lease_left(&self, now: u64) -> Option<u64> {
         match self.phase {
-            RecordPhase::Running { lease_end } => lease_end.checked_sub(now).filter(|left| *left > 0),
+            RecordPhase::Running { lease_end } => lease_end?.checked_sub(now).filter(|left| *left > 0),
             _ => None,
         }
     }
 
     pub(super) fn owns(&self, token: Token) -> bool {
         self.owner == Some(token) && self.is_running()
+    }
+
+    /// Returns `true` if the owner has ended its lease: late events of it do not bring it back.
+    fn has_ended(&self) -> bool {
+        self.phase == RecordPhase::Running { lease_end: None }
     }
 }
 
@@ -106,7 +114,7 @@ enum RecordChange {
 fn begin(slot: &mut Option<IdempotencyRecord>, call: &BeginCall, now: u64) -> IdempotencyReply {
     let Some(record) = slot.as_mut() else {
         let record = slot.insert(IdempotencyRecord {
-            phase: RecordPhase::Running { lease_end: now + call.lease },
+            phase: RecordPhase::Running { lease_end: Some(now + call.lease) },
             owner: Some(call.token),
             attempt: 1,
             identity: call.identity.clone(),
@@ -123,7 +131,8 @@ fn begin(slot: &mut Option<IdempotencyRecord>, call: &BeginCall, now: u64) -> Id
     if !is_same_call(&record.identity, &call.identity, &call.previous_fingerprint) {
         return IdempotencyReply::KeyReused { function: record.identity.function.clone() };
     }
-    if record.owns(call.token) {
+    let is_owner = record.owns(call.token);
+    if is_owner && !record.has_ended() {
         return record.start(call, now); // its first reply was lost
     }
     if let Some(lease_left) = record.lease_left(now) {
@@ -135,7 +144,9 @@ fn begin(slot: &mut Option<IdempotencyRecord>, call: &BeginCall, now: u64) -> Id
             let result = result.clone();
             IdempotencyReply::Completed { identity: record.identity.clone(), result }
         }
-        RecordPhase::Running { .. } if [call.on_crash, record.on_crash].contains(&OnCrash::Fail) => {
+        RecordPhase::Running { .. }
+            if is_owner || [call.on_crash, record.on_crash].contains(&OnCrash::Fail) =>
+        {
             IdempotencyReply::Crashed { identity: record.identity.clone(), attempt: record.attempt }
         }
         RecordPhase::Running { .. } => {
@@ -155,7 +166,7 @@ fn begin(slot: &mut Option<IdempotencyRecord>, call: &BeginCall, now: u64) -> Id
 
 impl IdempotencyRecord {
     fn start(&mut self, call: &BeginCall, now: u64) -> IdempotencyReply {
-        self.phase = RecordPhase::Running { lease_end: now + call.lease };
+        self.phase = RecordPhase::Running { lease_end: Some(now + call.lease) };
         self.owner = Some(call.token);
         self.identity = call.identity.clone();
         self.on_crash = call.on_crash;
@@ -185,14 +196,14 @@ impl IdempotencyRecord {
                 RecordChange::Reply(IdempotencyReply::Absent)
             }
             IdempotencyEvent::Renew { token, lease, ttl } => self.by_owner(*token, |record| {
-                record.phase = RecordPhase::Running { lease_end: now + lease };
+                if record.has_ended() {
+                    return RecordChange::Reply(IdempotencyReply::NotOwner);
+                }
+                record.phase = RecordPhase::Running { lease_end: Some(now + lease) };
                 record.expires = now + ttl;
                 RecordChange::Reply(IdempotencyReply::Done)
             }),
-            IdempotencyEvent::EndLease { token } => self.by_owner(*token, |record| {
-                record.phase = RecordPhase::Running { lease_end: now };
-                RecordChange::Announced
-            }),
+            IdempotencyEvent::EndLease { token } => self.by_owner(*token, Self::end_lease),
             IdempotencyEvent::StoreStep { token, name, result, ttl } => self.by_owner(*token, |record| {
                 record.steps.insert(name.clone(), result.clone());
                 record.expires = now + ttl;
@@ -213,6 +224,11 @@ impl IdempotencyRecord {
                 _ => RecordChange::Deleted,
             },
         }
+    }
+
+    fn end_lease(&mut self) -> RecordChange {
+        self.phase = RecordPhase::Running { lease_end: None };
+        RecordChange::Announced
     }
 
     fn by_owner(&mut self, token: Token, change: impl FnOnce(&mut Self) -> RecordChange) -> RecordChange {
@@ -247,8 +263,7 @@ impl IdempotencyRecord {
         }
         self.by_owner(token, |record| {
             if !has_run && record.has_crashed {
-                record.phase = RecordPhase::Running { lease_end: now };
-                return RecordChange::Announced;
+                return record.end_lease();
             }
             if record.steps.is_empty() {
                 return RecordChange::Deleted;

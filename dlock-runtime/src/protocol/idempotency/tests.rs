@@ -154,6 +154,39 @@ fn an_attempt_that_never_ran_leaves_the_record_as_it_was() {
 /// Brings a record of this owner into a state.
 type Reach = fn(&mut Rig, Token);
 
+/// Its body panicked, or its start was undone. The renewal and the first of two starts arrive after
+/// that, and no process would end the lease that they began.
+#[test]
+fn no_late_event_brings_back_an_attempt_that_has_ended_its_lease() {
+    let [one, two, three] = tokens();
+    for policy in [OnCrash::Fail, OnCrash::Rerun, OnCrash::Resume] {
+        for is_undone in [false, true] {
+            if is_undone && policy == OnCrash::Fail {
+                continue; // it follows no crash
+            }
+            let mut rig = Rig::default();
+            let (ended, attempt) = if is_undone { (two, 2) } else { (one, 1) };
+            rig.begin(one, policy);
+            if is_undone {
+                rig.now = LEASE;
+                rig.begin(two, policy);
+                assert_eq!(rig.forget(two, false), IdempotencyReply::Done);
+            } else {
+                let ends = IdempotencyEvent::EndLease { token: one };
+                assert_eq!(rig.apply(&ends).0, IdempotencyReply::Done);
+            }
+
+            let renewal = IdempotencyEvent::Renew { token: ended, lease: LEASE, ttl: TTL };
+            let crashed = IdempotencyReply::Crashed { identity: identity("f"), attempt };
+            assert_eq!(rig.apply(&renewal).0, IdempotencyReply::NotOwner, "{policy:?}");
+            assert_eq!(rig.begin(ended, policy), crashed, "{policy:?}");
+
+            let expected = if policy == OnCrash::Fail { crashed } else { started(attempt + 1, &[]) };
+            assert_eq!(rig.begin(three, policy), expected, "{policy:?}");
+        }
+    }
+}
+
 #[test]
 fn another_payload_is_refused_in_every_state() {
     let [one, two, three] = tokens();

@@ -8,13 +8,14 @@
 //!
 //! Two connections have no common order. A request on this connection waits until earlier requests
 //! that may change its key are answered: an acquire must not overtake the release of the same task.
-//! In the other direction no request waits. A release can only overtake a renewal, which then finds
-//! nothing. `SetTtl` would find the hold, and the renewal after it would extend the time to live
-//! that it has set: so both use this connection. A withdraw may overtake the enqueue before it; the
-//! reply to that enqueue belongs to no waiter, and leads to another withdraw. Redirected requests
-//! of a cluster all use this connection, to keep their order; only those that grant ownership need
-//! the replicas. If a slot moves, its requests that are not written yet leave the queue, and those
-//! in flight delay the requests to the new primary (`generations`).
+//! In the other direction no request waits. A release, or the end of an idempotent call's lease,
+//! can only overtake a renewal, which then finds no owner. `SetTtl` would find the hold, and the
+//! renewal after it would extend the time to live that it has set: so both use this connection. A
+//! withdraw may overtake the enqueue before it; the reply to that enqueue belongs to no waiter, and
+//! leads to another withdraw. Redirected requests of a cluster all use this connection, to keep
+//! their order; only those that grant ownership need the replicas. If a slot moves, its requests
+//! that are not written yet leave the queue, and those in flight delay the requests to the new
+//! primary (`generations`).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};

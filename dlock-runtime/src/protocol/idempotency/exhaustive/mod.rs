@@ -35,16 +35,13 @@ enum ModelPhase {
         owner: Token,
         policy: OnCrash,
         lease_end: u64,
+        /// Whether the owner has ended the lease, which none of its events begins again.
+        has_ended: bool,
     },
     /// The owner has forgotten the call, and its steps remain.
-    Forgotten {
-        by: Token,
-    },
+    Forgotten { by: Token },
     /// `by` is `None` if an operator has resolved the call.
-    Completed {
-        by: Option<Token>,
-        result: StoredResult,
-    },
+    Completed { by: Option<Token>, result: StoredResult },
 }
 
 /// The reply that a move must get.
@@ -86,10 +83,15 @@ impl Model {
     fn apply(&mut self, event: &IdempotencyEvent, now: u64) -> Answer {
         match event {
             IdempotencyEvent::Begin(call) => self.begin(call, now),
-            IdempotencyEvent::Renew { token, lease, .. } => self.by_owner(*token, |model| {
-                model.end_lease_at(now + lease);
-            }),
-            IdempotencyEvent::EndLease { token } => self.by_owner(*token, |model| model.end_lease_at(now)),
+            IdempotencyEvent::Renew { token, lease, .. } => match &mut self.phase {
+                ModelPhase::Absent => Answer::Absent,
+                ModelPhase::Running { owner, has_ended: false, lease_end, .. } if owner == token => {
+                    *lease_end = now + lease;
+                    Answer::Done
+                }
+                _ => Answer::NotOwner,
+            },
+            IdempotencyEvent::EndLease { token } => self.by_owner(*token, |model| model.end_lease(now)),
             IdempotencyEvent::StoreStep { token, name, .. } => self.by_owner(*token, |model| {
                 model.steps.insert(name.clone());
             }),
@@ -132,10 +134,10 @@ impl Model {
             ModelPhase::Forgotten { .. } => self.attempt += 1,
             ModelPhase::Completed { result, .. } => return Answer::Completed(result),
             // Its first reply was lost.
-            ModelPhase::Running { owner, .. } if owner == call.token => {}
+            ModelPhase::Running { owner, has_ended: false, .. } if owner == call.token => {}
             ModelPhase::Running { lease_end, .. } if now < lease_end => return Answer::Running,
-            ModelPhase::Running { policy, .. } => {
-                if policy == OnCrash::Fail || call.on_crash == OnCrash::Fail {
+            ModelPhase::Running { owner, policy, .. } => {
+                if owner == call.token || policy == OnCrash::Fail || call.on_crash == OnCrash::Fail {
                     return Answer::Crashed { attempt: self.attempt };
                 }
                 if call.on_crash == OnCrash::Rerun {
@@ -146,7 +148,7 @@ impl Model {
             }
         }
         let (owner, policy, lease_end) = (call.token, call.on_crash, now + call.lease);
-        self.phase = ModelPhase::Running { owner, policy, lease_end };
+        self.phase = ModelPhase::Running { owner, policy, lease_end, has_ended: false };
         Answer::Started { attempt: self.attempt, steps: self.steps.clone() }
     }
 
@@ -161,9 +163,9 @@ impl Model {
         }
     }
 
-    fn end_lease_at(&mut self, end: u64) {
-        if let ModelPhase::Running { lease_end, .. } = &mut self.phase {
-            *lease_end = end;
+    fn end_lease(&mut self, now: u64) {
+        if let ModelPhase::Running { lease_end, has_ended, .. } = &mut self.phase {
+            (*lease_end, *has_ended) = (now, true);
         }
     }
 
@@ -178,7 +180,7 @@ impl Model {
         }
         self.by_owner(token, |model| {
             if !has_run && model.took_over {
-                model.end_lease_at(now); // the crash before it is remembered
+                model.end_lease(now); // the crash before it is remembered
             } else if model.steps.is_empty() {
                 *model = Self::default();
             } else {

@@ -1,5 +1,5 @@
-//! Random schedules of the rules of a record: calls that crash, freeze, and finish late, and a
-//! network that delays, loses, and repeats requests and replies.
+//! Random schedules of the rules of a record: calls that crash, panic, freeze, and finish late, and
+//! a network that delays, loses, and repeats requests and replies.
 //!
 //! A call follows the rules of `idempotent`: it renews its lease, stops at its deadline unless a
 //! crash fails, checks before a step, and undoes a start whose reply is missing.
@@ -99,16 +99,19 @@ struct Schedule {
     stored_steps: BTreeSet<String>,
     /// The result that was stored.
     result: Option<StoredResult>,
-    coverage: [u64; 6],
+    /// The owner of the record, if it has ended its lease.
+    ended: Option<Token>,
+    coverage: [u64; 7],
 }
 
-const COVERED: [&str; 6] = [
+const COVERED: [&str; 7] = [
     "a body completed",
     "a crash was taken over",
     "a crash was reported",
     "a replay",
     "a late finisher",
     "a lost start",
+    "a panic",
 ];
 
 impl Schedule {
@@ -140,7 +143,8 @@ impl Schedule {
             starts: 0,
             stored_steps: BTreeSet::new(),
             result: None,
-            coverage: [0; 6],
+            ended: None,
+            coverage: [0; 7],
         };
         for client in 0..CALLS {
             let at = schedule.up_to(Kind::Start, client, 1_200);
@@ -252,7 +256,13 @@ impl Schedule {
         self.check_alone(client)?;
         if self.happens(Kind::Crash, client, self.faults / 2) {
             self.stop(client);
-            self.clients[client].phase = ClientPhase::Ended; // the process is gone
+            self.clients[client].phase = ClientPhase::Ended;
+            // The process is gone, or its body has panicked.
+            if let Some(token) = self.clients[client].token
+                && self.up_to(Kind::Crash, client, 1) == 1
+            {
+                self.send(client, IdempotencyEvent::EndLease { token });
+            }
             return Ok(());
         }
         if self.happens(Kind::Freeze, client, self.faults / 2) {
@@ -319,6 +329,12 @@ impl Schedule {
         let before = self.slot.clone();
         let (reply, _) = apply(&mut self.slot, &event, self.now);
         self.observe(&event, &reply, before.as_ref())?;
+        if let (Some(ended), Some(record)) = (self.ended, &self.slot)
+            && record.owns(ended)
+            && record.lease_left(self.now).is_some()
+        {
+            return Err(format!("{event:?} brings back an attempt that has ended its lease"));
+        }
         if let Some((_, stored)) = self.events.get_mut(&number) {
             *stored = Some((reply, self.now));
         }
@@ -342,6 +358,7 @@ impl Schedule {
                 if before.is_some_and(|record| record.owns(call.token)) {
                     return Ok(()); // the same start again
                 }
+                self.ended = None;
                 self.starts += 1;
                 if self.starts > 1 {
                     self.coverage[1] += 1;
@@ -372,7 +389,12 @@ impl Schedule {
                 self.coverage[0] += 1;
             }
             (IdempotencyEvent::Complete { .. }, IdempotencyReply::NotOwner) => self.coverage[4] += 1,
+            (IdempotencyEvent::EndLease { token }, IdempotencyReply::Done) => {
+                self.ended = Some(*token);
+                self.coverage[6] += 1;
+            }
             (IdempotencyEvent::Forget { has_run, .. }, IdempotencyReply::Done) if has_changed => {
+                self.ended = None;
                 self.starts =
                     u32::from(!*has_run && self.slot.as_ref().is_some_and(IdempotencyRecord::is_running));
                 if self.slot.is_none() {
@@ -463,8 +485,8 @@ impl Schedule {
 }
 
 /// Runs the schedules, and returns what was covered. The first violation ends it.
-fn run_schedules(count: u64) -> [u64; 6] {
-    let mut coverage = [0; 6];
+fn run_schedules(count: u64) -> [u64; COVERED.len()] {
+    let mut coverage = [0; COVERED.len()];
     for seed in 0..count {
         let mut schedule = Schedule::new(seed);
         if let Err(problem) = schedule.run() {
