@@ -27,6 +27,9 @@
 //! end of the grant. A denied confirmation costs only time, since no body has started: the
 //! contender checks whether its token is still queued.
 //!
+//! A task that has left may have asked for a longer lease than the head has. If the key may live
+//! that long, the lock is released, and the head contends under a fresh token.
+//!
 //! See also: `queue_check`, which schedules the rechecks of a queued token.
 
 use std::time::Duration;
@@ -54,6 +57,8 @@ pub(crate) struct Contender {
     pub(super) revalidate: bool,
     /// The round trip that the replies "queued" measured.
     pub(super) round_trip: RoundTrip,
+    /// The longest lease of its failed commands. If one has run, the key may live that long.
+    failed_lease: Duration,
 }
 
 /// The progress of a contender.
@@ -101,7 +106,8 @@ impl ContenderState {
 
 impl Contender {
     pub(super) const fn new(token: Token, step: ContenderState, fleet_hold: FleetHold) -> Self {
-        Self { token, step, fleet_hold, revalidate: false, round_trip: RoundTrip::UNKNOWN }
+        let (round_trip, failed_lease) = (RoundTrip::UNKNOWN, Duration::ZERO);
+        Self { token, step, fleet_hold, revalidate: false, round_trip, failed_lease }
     }
 
     /// Passes each timer to `set`.
@@ -306,6 +312,9 @@ impl<A: Clone + PartialEq> KeyState<A> {
         ctx: &mut EventContext<'_, A>,
     ) {
         let Some(contender) = self.queue.contender_mut() else { return };
+        if let Command::Enqueue { lease, .. } | Command::Renew { lease } = command {
+            contender.failed_lease = contender.failed_lease.max(lease);
+        }
         let proof = match (contender.step, command) {
             (ContenderState::Trying | ContenderState::Enqueuing(_), _) => {
                 if may_have_run {
@@ -354,12 +363,12 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// zero length counts as expired, and is confirmed.
     pub(super) fn on_grant_while_contending(&mut self, grant: Grant, ctx: &mut EventContext<'_, A>) -> bool {
         let lease = self.head_lease();
-        let (Some(Contender { token, step, fleet_hold, round_trip, .. }), Some(lease)) =
+        let (Some(Contender { token, step, fleet_hold, round_trip, failed_lease, .. }), Some(lease)) =
             (self.queue.contender_mut(), lease)
         else {
             return false;
         };
-        let token = *token;
+        let (token, may_outlive) = (*token, *failed_lease > lease);
         match *step {
             ContenderState::Queued { proof, .. } => {
                 *fleet_hold = grant.fleet_hold;
@@ -367,7 +376,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 // If replicas must have the hold, they have it once the confirmation is answered.
                 let is_proof = ctx.rules.grants_are_proof && ctx.rules.replica_acks == 0;
                 let left = deadline.at().since(ctx.now);
-                if is_proof && deadline.holds_at(ctx.now) && round_trip.fits_twice_into(left) {
+                let is_in_time = deadline.holds_at(ctx.now) && round_trip.fits_twice_into(left);
+                if is_proof && is_in_time && !may_outlive {
                     self.grant_head(deadline, HoldStatus::GrantUnconfirmed, ctx);
                     if let Some(hold) = self.holds.with_token(token) {
                         hold.confirm_grant(ctx);
@@ -441,12 +451,17 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Handles a reply that the token holds the lock, since `sent` and for `lease`.
     fn on_acquired(&mut self, sent: BootInstant, lease: Duration, ctx: &mut EventContext<'_, A>) {
-        let Some(&Contender { token, step, fleet_hold, .. }) = self.contender() else { return };
+        let Some(&Contender { token, step, fleet_hold, failed_lease, .. }) = self.contender() else { return };
         let deadline = Deadline::of_lease(sent, lease);
         match self.head_lease() {
             None => {
                 ctx.send(token, Command::RELEASE);
                 self.queue.end_contender();
+            }
+            // A renewal would not shorten the time to live.
+            Some(wanted) if wanted < lease.max(failed_lease) => {
+                ctx.send(token, Command::RELEASE);
+                self.contend(fleet_hold, ctx);
             }
             Some(wanted) if wanted == lease && !deadline.holds_at(ctx.now) => {
                 ctx.send(token, Command::RELEASE);
@@ -459,11 +474,6 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 if let Some(hold) = self.holds.with_token(token) {
                     hold.on_confirmed(sent, lease, ctx);
                 }
-            }
-            // A renewal would not shorten the time to live.
-            Some(wanted) if wanted < lease => {
-                ctx.send(token, Command::RELEASE);
-                self.contend(fleet_hold, ctx);
             }
             Some(_) => {
                 let step = match step {

@@ -368,6 +368,60 @@ fn acquire_of_a_task_that_has_left_is_renewed_or_repeated_for_the_next_task() {
     }
 }
 
+/// The first task asks for twice the lease, by a confirmation or by a recheck. There is no reply,
+/// so the server may have set that time to live.
+#[test]
+fn lock_that_may_outlive_the_lease_of_the_next_task_is_released() {
+    let long = TERMS.lease() * 2;
+    for (is_confirmed, next) in [(true, TERMS.lease()), (true, long), (false, TERMS.lease()), (false, long)] {
+        let (mut key_state, token) = queued(waiter(1, HoldTerms::of_lease(long)));
+        let rules = ProtocolConfig { grants_are_proof: !is_confirmed, ..ProtocolConfig::DEFAULT };
+        let mut happens = |ms, event: &dyn Fn(&mut KeyState<u32>, &mut EventContext<'_, u32>)| {
+            happen(&mut key_state, ms, |key_state, ctx| event(key_state, &mut ctx.under(&rules)))
+        };
+        let message = Grant { lease: rules.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+        let recheck = |lease| Command::Enqueue { lease, mode: EnqueueMode::Recheck };
+        let (sent, unanswered) = if is_confirmed {
+            let sent = happens(501, &|key_state, ctx| assert!(key_state.on_grant(token, message, ctx)));
+            (sent, Command::Renew { lease: long })
+        } else {
+            (happens(501, &KeyState::on_timeout), recheck(long))
+        };
+        assert!(matches!(sent[..], [Action::Send { command, .. }] if command == unanswered), "{sent:?}");
+
+        happens(510, &|key_state, ctx| {
+            key_state.on_reply(token, unanswered, at(501), Reply::Unknown(failure()), ctx);
+            key_state.join(waiter(2, HoldTerms::of_lease(next)), ctx);
+            key_state.leave(&1, ctx);
+        });
+        let mut actions = if is_confirmed {
+            happens(640, &KeyState::on_timeout)
+        } else {
+            happens(640, &|key_state, ctx| assert!(key_state.on_grant(token, message, ctx)))
+        };
+        if let [Action::Send { command, .. }] = actions[..] {
+            let expected = if is_confirmed { recheck(next) } else { Command::Renew { lease: next } };
+            assert_eq!(command, expected);
+            actions = happens(642, &|key_state, ctx| {
+                key_state.on_reply(token, command, at(640), Reply::Owner, ctx);
+            });
+        }
+
+        let is_long = next == long;
+        assert!(
+            match actions[..] {
+                [Action::Grant { acquisition: 2, token: of, .. }] => is_long && of == token,
+                [
+                    Action::Send { token: of, command: Command::RELEASE },
+                    Action::Send { token: another, command: Command::Acquire { lease } },
+                ] => !is_long && of == token && another != token && lease == next,
+                _ => false,
+            },
+            "{is_confirmed}, {next:?}: {actions:?}"
+        );
+    }
+}
+
 #[test]
 fn reply_later_than_the_lease_starts_no_body() {
     let deadline = 30_000 - 302;
