@@ -116,8 +116,8 @@ impl PrimaryVote {
         self.untried(named)
     }
 
-    /// Returns the demoted server if more than half of the sentinels report it. Called when no
-    /// other server is the primary.
+    /// Returns the demoted server if more than half of the sentinels that reply report it. Called
+    /// when no other server is the primary.
     pub(super) fn last_resort(&mut self) -> Option<Address> {
         let is_majority = self.votes_for_demoted * 2 > self.replies;
         self.demoted.take().filter(|_| is_majority)

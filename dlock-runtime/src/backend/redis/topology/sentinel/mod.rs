@@ -8,8 +8,9 @@
 //!
 //! One sentinel may know of a failover seconds before the others, while the old primary still
 //! replies as one. So a server that a failover has demoted is used only if more than half of the
-//! sentinels report it. The check compares the numbers of the failovers (`config-epoch`). A user of
-//! the sentinels who may not read them gets the opinion of more than half of the sentinels.
+//! sentinels that reply report it. The check compares the numbers of the failovers
+//! (`config-epoch`). A user of the sentinels who may not read them gets the opinion of more than
+//! half of the sentinels that reply.
 //!
 //! See also `consensus`, which decides if sentinels disagree.
 
