@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use dlock_runtime::scheduled::{CatchUp, FailedRun, Jobs, Overlap, RunOutcome, Schedule, Tick};
-use dlock_runtime::testing::TestLocks;
+use dlock_runtime::testing::{Replica, TestLocks};
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::{until, within};
 use tokio::sync::Notify;
@@ -279,6 +279,37 @@ async fn a_tick_that_is_due_in_an_outage_runs_after_it() {
     let late = last.started.duration_since(last.slot).expect("it was due");
     assert!((10 * SECOND..12 * SECOND).contains(&late), "{late:?}");
     running.abort();
+}
+
+/// The outage ends after the second of its ticks. One runner runs the first then, for 3 s.
+#[tokio::test(start_paused = true)]
+async fn a_tick_is_not_skipped_for_a_missed_one_that_runs_elsewhere() {
+    let (locks, ten) = (TestLocks::new(), Duration::from_secs(10));
+    let fleet = locks.fleet(2);
+    until_before(&locks, ten, SECOND).await;
+    let of_replica = |replica: &Replica| {
+        let body = async |_| {
+            tokio::time::sleep(3 * SECOND).await;
+            Ok::<_, Error>(())
+        };
+        let runner = Jobs::new(replica.manager()).add("report", every(ten).catch_up(CatchUp::Latest), body);
+        tokio::spawn(runner.run_until(std::future::pending()))
+    };
+    let running: Vec<_> = fleet.iter().map(of_replica).collect();
+
+    tokio::time::sleep(6 * SECOND).await;
+    let outage = locks.outage();
+    tokio::time::sleep(ten + Duration::from_millis(7_500)).await;
+    outage.end();
+    tokio::time::sleep(12 * SECOND).await;
+
+    let history = fleet[0].manager().job("report").history(9).await.expect("a store");
+    let slots: Vec<_> = history.iter().map(|run| run.slot).collect();
+    assert_eq!(slots.len(), 4, "{slots:?}");
+    assert!(slots.windows(2).all(|slots| slots[0] - ten == slots[1]), "{slots:?}");
+    for running in running {
+        running.abort();
+    }
 }
 
 /// A runner asks for what is left once, and then once per lease.

@@ -291,8 +291,10 @@ end
 
 if slot < int('s') or (slot <= int('sk') and not waits) then return answer('skip', 'late', int('s')) end
 
--- A slot that was given back starts again, even if newer ones were skipped for it.
-local decided = r.t == 'U' and int('s') - 1 or math.max(int('s'), int('sk'))
+-- A missed slot may be given back while it runs. A slot that was given back starts again, even if
+-- newer ones were skipped for it.
+local is_open = r.t == 'U' or (r.t == 'R' and not r.b)
+local decided = is_open and int('s') - 1 or math.max(int('s'), int('sk'))
 local since = math.max(decided, int('k'))
 if previous ~= '' and since < tonumber(previous) and not waits then return answer('missed', since) end
 

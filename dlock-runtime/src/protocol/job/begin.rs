@@ -78,8 +78,8 @@ pub(crate) enum BeginReply {
     Wait { lease_left: u64 },
     /// It does not run here.
     Skip(SkipReason),
-    /// Missed slots after this one, and since the job was first seen, must run first. A slot that
-    /// was given back is one of them.
+    /// Missed slots after this one, and since the job was first seen, must run first. One that is
+    /// running, and a slot that was given back, are among them.
     Missed { since: u64 },
     /// By the server's clock, a call belongs to another slot.
     OtherTick,

@@ -463,6 +463,31 @@ fn a_missed_slot_that_is_given_back_runs_first() {
     }
 }
 
+/// Its run may be given back. Otherwise, the current slot is skipped, or starts before it.
+#[test]
+fn a_missed_slot_that_runs_is_not_caught_up() {
+    let missed = |number| request(number, BeginKind::Missed { slot: 20_000 });
+    let current = |number| {
+        request(number, BeginKind::Tick { slot: 30_000, window: (0, u64::MAX), previous: Some(20_000) })
+    };
+    for result in [RunResult::Succeeded, RunResult::Unstarted] {
+        let mut record = after_one_run();
+        started(record.begin(30_000, &missed(2)));
+
+        assert_eq!(record.begin(30_001, &current(3)), BeginReply::Missed { since: 19_999 });
+        let running = BeginReply::Skip(SkipReason::Running { lease_left: LEASE - 2 });
+        assert_eq!(record.begin(30_002, &missed(4)), running);
+        ended(&mut record, 30_003, 2, result);
+        if result == RunResult::Unstarted {
+            assert_eq!(record.begin(30_004, &current(5)), BeginReply::Missed { since: 19_999 });
+            started(record.begin(30_005, &missed(6)));
+            ended(&mut record, 30_006, 6, RunResult::Succeeded);
+        }
+        assert_eq!(started(record.begin(30_007, &current(7))).slot, 30_000, "{result:?}");
+        assert_eq!(record.counters.skips, 0, "{result:?}");
+    }
+}
+
 /// A pause ended after it was given back, or the job was not known when it was due.
 #[test]
 fn a_slot_that_never_starts_again_is_not_caught_up() {

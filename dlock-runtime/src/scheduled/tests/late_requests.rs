@@ -253,6 +253,35 @@ async fn a_missed_tick_that_is_given_back_runs_before_newer_ones() {
     }
 }
 
+/// The request for the missed tick takes effect before the runner asks for the current one again,
+/// and is undone after that.
+#[tokio::test(start_paused = true)]
+async fn a_missed_tick_that_begins_late_runs_before_the_current_one() {
+    for catch_up in [CatchUp::Latest, CatchUp::all(10, MINUTE)] {
+        let fixture = Fixture::new();
+        let schedule = every(10 * SECOND).catch_up(catch_up);
+        let first = fixture.until_before(10 * SECOND, SECOND).await;
+        let body = |_| async { Ok::<_, Error>(()) };
+        let ran = fixture.other.job("report").run(&schedule, body).await;
+        assert!(ran.is_ok_and(|ran| ran.is_some()));
+        tokio::time::sleep(18 * SECOND).await;
+        // At its start, the runner reads the record. Its request for the missed tick takes no
+        // effect, and is undone twice. When the next tick is due, it asks for that one, and then
+        // for the missed one: that request is sent twice, and so is the first undo.
+        let of_start = [None, Some(Loss::Never), Some(Loss::Never), None, None];
+        let of_tick = [None, Some(Loss::Late), Some(Loss::Late), Some(Loss::Never), Some(Loss::Never)];
+        fixture.backend.lose(&of_start);
+        fixture.backend.lose(&of_tick);
+
+        let runner = Jobs::new(fixture.manager.clone()).add("report", schedule, body);
+        runner.run_until(tokio::time::sleep(8 * SECOND)).await.expect("it ends");
+
+        let slots = fixture.runs().await.into_iter();
+        let slots: Vec<_> = slots.map(|run| to_millis(run.slot).expect("after 1970") - first).collect();
+        assert_eq!(slots, [0, 10_000, 20_000], "{catch_up:?}");
+    }
+}
+
 fn every(period: Duration) -> Schedule {
     Schedule::every(period).expect("a valid period")
 }

@@ -46,11 +46,18 @@ enum Event {
         reply: BeginReply,
         server_time: u64,
     },
-    /// No reply has arrived in time.
+    /// No reply has arrived in time, or the reply was that the slot `waits`.
     TimedOut {
         request: BeginRequest,
         sent: u64,
+        waits: bool,
     },
+    /// A run whose reply is missing is given back, which it may not need.
+    Undo {
+        owner: Token,
+    },
+    /// A replica that catches up asks again.
+    Again,
     /// It is time to renew.
     Renewal {
         owner: Token,
@@ -106,7 +113,11 @@ struct Fleet {
     record: JobRecord,
     /// How far the server's clock has stepped back.
     stepped_back: u64,
+    /// No message arrives before this time.
+    outage_until: u64,
     template: BeginRequest,
+    /// Whether missed slots run before the current one: all of them.
+    catches_up: bool,
     starts: Starts,
     coverage: JobCoverage,
 }
@@ -133,6 +144,7 @@ pub(super) fn run(seed: u64) -> Result<JobCoverage, String> {
     }
     fleet.coverage.starts = fleet.starts.len();
     fleet.coverage.restarts = fleet.starts.of_attempts_after_the_first();
+    fleet.coverage.missed = fleet.starts.of_missed_slots();
     Ok(fleet.coverage)
 }
 
@@ -158,6 +170,7 @@ impl Fleet {
             retries: u32::try_from(setup(3, 2)).unwrap_or_default(),
             min_hold: setup(5, 1) * PERIOD / 2,
         };
+        let catches_up = setup(6, 1) == 1;
         // Clocks differ by up to half a period in either direction.
         let offsets: Vec<_> = (0..count).map(|_| HOUR - PERIOD / 2 + setup(4, PERIOD)).collect();
         let replica =
@@ -170,7 +183,9 @@ impl Fleet {
             replicas: offsets.into_iter().map(replica).collect(),
             record: JobRecord::default(),
             stepped_back: 0,
+            outage_until: 0,
             template,
+            catches_up,
             starts: Starts::default(),
             coverage: JobCoverage::default(),
         };
@@ -202,7 +217,7 @@ impl Fleet {
 
     /// Sends a message that arrives late, or not at all.
     fn send(&mut self, replica: usize, event: Event) {
-        if self.choices.happens(kind::LOSS, replica, 5) {
+        if self.now < self.outage_until || self.choices.happens(kind::LOSS, replica, 5) {
             self.coverage.lost_replies += 1;
             return;
         }
@@ -234,14 +249,20 @@ impl Fleet {
             Event::Begun { request, sent, reply, server_time } => {
                 self.on_begun(replica, request, sent, reply, server_time);
             }
-            Event::TimedOut { request, sent }
+            Event::TimedOut { request, sent, waits }
                 if self.replicas[replica].request == Some((request.owner, sent))
                     && self.now < 2 * END - START =>
             {
-                // The same owner again: the first request may have run.
-                self.send_begin(replica, request);
+                if !waits && self.choices.happens(kind::LOSS, replica, 20) {
+                    self.give_up(replica, request.owner);
+                } else {
+                    // The same owner again: the first request may have run.
+                    self.send_begin(replica, request);
+                }
             }
             Event::TimedOut { .. } => {}
+            Event::Undo { owner } => self.send_end(replica, owner, RunResult::Unstarted),
+            Event::Again => self.begin(replica),
             Event::Renewal { owner } => self.on_renewal(replica, owner),
             Event::Renew { owner, sent } => {
                 let reply = self.record.renew(self.server_time(), owner, LEASE);
@@ -251,9 +272,11 @@ impl Fleet {
             Event::BodyEnds { owner } => self.on_body_ends(replica, owner),
             Event::Finish { end } => {
                 let (owner, result) = (end.owner, end.result);
+                let is_active = self.record.run.as_ref().is_some_and(|run| run.owner == owner);
                 if self.record.finish(self.server_time(), end) == OwnerReply::NotOwner {
                     self.coverage.late_ends += 1;
-                } else {
+                } else if is_active {
+                    self.coverage.given_back += u64::from(result == RunResult::Unstarted);
                     self.starts.on_end(owner, result);
                 }
             }
@@ -278,16 +301,45 @@ impl Fleet {
             self.coverage.requested += 1;
             BeginKind::Requested
         } else {
-            BeginKind::Tick { slot, window, previous: None }
+            BeginKind::Tick { slot, window, previous: self.catches_up.then(|| slot - PERIOD) }
         };
         let request = BeginRequest { kind, owner, ..self.template.clone() };
         self.send_begin(replica, request);
     }
 
+    /// Asks for the first missed slot after `since`.
+    fn begin_missed(&mut self, replica: usize, since: u64) {
+        let (owner, kind) = (self.owner(), BeginKind::Missed { slot: (since / PERIOD + 1) * PERIOD });
+        let request = BeginRequest { kind, owner, ..self.template.clone() };
+        self.send_begin(replica, request);
+    }
+
+    /// Asks again later, if a replica catches up.
+    fn begin_later(&mut self, replica: usize, pause: u64) {
+        if self.catches_up && self.now + pause < END {
+            self.push(self.now + pause, replica, Event::Again);
+        }
+    }
+
+    /// Gives back the run of a request without a reply: now, and when the request may have taken
+    /// effect late.
+    fn give_up(&mut self, replica: usize, owner: Token) {
+        self.replicas[replica].request = None;
+        self.send_end(replica, owner, RunResult::Unstarted);
+        self.push(self.now + 1_000, replica, Event::Undo { owner });
+        self.begin_later(replica, 1_000);
+    }
+
+    fn send_end(&mut self, replica: usize, owner: Token, result: RunResult) {
+        let end = FinishRequest { owner, result, error: String::new(), missed: None };
+        self.send(replica, Event::Finish { end });
+    }
+
     fn send_begin(&mut self, replica: usize, request: BeginRequest) {
         let sent = self.now;
         self.replicas[replica].request = Some((request.owner, sent));
-        self.push(sent + TIMEOUT, replica, Event::TimedOut { request: request.clone(), sent });
+        let timeout = Event::TimedOut { request: request.clone(), sent, waits: false };
+        self.push(sent + TIMEOUT, replica, timeout);
         self.send(replica, Event::Begin { request, sent });
     }
 
@@ -298,11 +350,15 @@ impl Fleet {
             && let BeginKind::Tick { slot, .. } = request.kind
         {
             self.starts.on_skip(slot);
-            if let BeginReply::Skip(SkipReason::Overlap { lease_left }) = reply
-                && request.overlap == Overlap::QueueOne
-            {
-                self.coverage.skips_for_waiting += u64::from(lease_left == 0);
-                self.starts.on_overlap(slot, server_time)?;
+            if let BeginReply::Skip(SkipReason::Overlap { lease_left }) = reply {
+                let run = self.record.run.as_ref().filter(|_| self.catches_up);
+                if let Some(run) = run.filter(|run| self.starts.is_missed(run.owner)) {
+                    return Err(format!("{slot} is skipped for a missed slot that runs: {run:?}"));
+                }
+                if request.overlap == Overlap::QueueOne {
+                    self.coverage.skips_for_waiting += u64::from(lease_left == 0);
+                    self.starts.on_overlap(slot, server_time)?;
+                }
             }
         }
         if let BeginReply::Wait { .. } = reply
@@ -356,7 +412,7 @@ impl Fleet {
             BeginReply::Wait { .. } => {
                 self.coverage.waits += 1;
                 known.request = Some((owner, now));
-                self.push(now + 200, replica, Event::TimedOut { request, sent: now });
+                self.push(now + 200, replica, Event::TimedOut { request, sent: now, waits: true });
                 if self.choices.happens(kind::FREEZE, replica, 20) {
                     self.freeze_sometimes(replica); // so that the run ends between two requests
                 }
@@ -365,7 +421,12 @@ impl Fleet {
                 self.coverage.corrected_clocks += 1;
                 self.begin(replica);
             }
-            BeginReply::Skip(_) | BeginReply::Missed { .. } => {}
+            BeginReply::Missed { since } => self.begin_missed(replica, since),
+            BeginReply::Skip(reason) if matches!(request.kind, BeginKind::Missed { .. }) => {
+                let is_running = matches!(reason, SkipReason::Running { .. });
+                self.begin_later(replica, if is_running { 1_000 } else { 1 });
+            }
+            BeginReply::Skip(_) => {}
         }
     }
 
@@ -400,9 +461,8 @@ impl Fleet {
         let Some(run) = self.replicas[replica].run.take_if(|run| run.owner == owner) else { return };
         self.starts.on_crash(owner); // it is not polled again
         let fails = run.result == RunResult::Succeeded && self.choices.happens(kind::BODY, replica, 20);
-        let result = if fails { RunResult::Failed } else { run.result };
-        let end = FinishRequest { owner, result, error: String::new(), missed: None };
-        self.send(replica, Event::Finish { end });
+        self.send_end(replica, owner, if fails { RunResult::Failed } else { run.result });
+        self.begin_later(replica, 50);
     }
 
     fn crash(&mut self, replica: usize) {
@@ -437,6 +497,10 @@ impl Fleet {
             3 if self.stepped_back == 0 => {
                 self.coverage.steps_back += 1;
                 self.stepped_back = HOUR;
+            }
+            4 => {
+                self.coverage.outages += 1;
+                self.outage_until = self.now + PERIOD + self.choose(kind::OPERATOR, 1, 2 * PERIOD);
             }
             _ => {}
         }

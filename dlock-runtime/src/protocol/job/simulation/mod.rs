@@ -1,5 +1,6 @@
 //! A fleet of replicas with one job, simulated: clocks that differ by up to half a period, lost and
-//! late messages, crashes, frozen processes, and a server whose clock steps back.
+//! late messages, outages, requests that are given up, crashes, frozen processes, and a server whose
+//! clock steps back.
 //!
 //! ```text
 //! DLOCK_JOB_SEEDS   the number of schedules; 5,000 by default
@@ -31,6 +32,9 @@ struct JobCoverage {
     late_ends: u64,
     steps_back: u64,
     requested: u64,
+    outages: u64,
+    missed: u64,
+    given_back: u64,
 }
 
 impl JobCoverage {
@@ -47,14 +51,19 @@ impl JobCoverage {
         self.late_ends += other.late_ends;
         self.steps_back += other.steps_back;
         self.requested += other.requested;
+        self.outages += other.outages;
+        self.missed += other.missed;
+        self.given_back += other.given_back;
     }
 
     fn least(&self) -> u64 {
         let Self { starts, restarts, corrected_clocks, lost_replies, crashes, freezes, .. } = *self;
         let Self { waits, skips_for_waiting, cancels, late_ends, steps_back, requested, .. } = *self;
+        let Self { outages, missed, given_back, .. } = *self;
         let all = [starts, restarts, corrected_clocks, lost_replies, crashes, freezes];
         let others = [waits, skips_for_waiting, cancels, late_ends, steps_back, requested];
-        all.into_iter().chain(others).min().unwrap_or_default()
+        let of_catch_up = [outages, missed, given_back];
+        all.into_iter().chain(others).chain(of_catch_up).min().unwrap_or_default()
     }
 }
 

@@ -22,6 +22,8 @@ struct StartedRun {
     slot: u64,
     attempt: u32,
     is_requested: bool,
+    /// Whether a process asked for it as for a missed slot.
+    is_missed: bool,
     /// When the server granted it, by its clock.
     granted: u64,
     fence: u64,
@@ -58,7 +60,10 @@ impl Starts {
         if let Some(other) = self.runs.iter().find(|run| run.fence >= grant.fence) {
             return Err(format!("the fencing token of {grant:?} is not above that of {other:?}"));
         }
+        let is_missed = matches!(request.kind, BeginKind::Missed { .. });
         let earlier = || self.runs.iter().filter(|run| !run.is_requested);
+        // A run that was given back does not count as one.
+        let counted = || earlier().filter(|run| run.ended != Some(RunResult::Unstarted));
         if !is_requested {
             if let Some(newer) = earlier().find(|run| run.slot > grant.slot) {
                 return Err(format!("{grant:?} starts after {newer:?}"));
@@ -69,8 +74,11 @@ impl Starts {
                 return Err(format!("{grant:?} starts after a pause that ended at {at}"));
             }
             let last = earlier().next_back().map(|run| run.slot).filter(|slot| *slot < grant.slot);
-            let last = earlier().find(|run| Some(run.slot) == last && run.granted <= server_time);
-            if let Some(last) = last.filter(|last| server_time - last.granted < request.min_hold) {
+            let last = counted().find(|run| Some(run.slot) == last && run.granted <= server_time);
+            let has_hold = |last: &&StartedRun| !is_missed && !last.is_missed;
+            if let Some(last) =
+                last.filter(has_hold).filter(|last| server_time - last.granted < request.min_hold)
+            {
                 return Err(format!("{grant:?} starts within the `min_hold` of {last:?}"));
             }
             let is_passed = |(waiting, asked): &&(u64, u64)| {
@@ -81,7 +89,10 @@ impl Starts {
             {
                 return Err(format!("{grant:?} starts before {waiting}, which waits, asked for at {asked}"));
             }
-            let same: Vec<_> = earlier().filter(|run| run.slot == grant.slot).collect();
+            if let Some(passed) = self.given_back(request, grant.slot) {
+                return Err(format!("{grant:?} starts before {passed}, a missed slot that was given back"));
+            }
+            let same: Vec<_> = counted().filter(|run| run.slot == grant.slot).collect();
             if same.is_empty() && self.skipped.contains(&grant.slot) {
                 return Err(format!("{grant:?} starts, and was skipped before"));
             }
@@ -114,12 +125,34 @@ impl Starts {
             slot,
             attempt,
             is_requested,
+            is_missed,
             granted: server_time,
             fence,
             valid_until: 0,
             ended: None,
         });
         Ok(true)
+    }
+
+    /// Returns the last slot, if it was missed and each of its runs was given back, and a request
+    /// that catches up must not pass it with `slot`. A slot that waits passes it, and one from
+    /// before the end of a pause does not start again.
+    fn given_back(&self, request: &BeginRequest, slot: u64) -> Option<u64> {
+        let catches_up =
+            matches!(request.kind, BeginKind::Missed { .. } | BeginKind::Tick { previous: Some(_), .. });
+        let last = self.runs.iter().rfind(|run| !run.is_requested)?.slot;
+        let is_given_back =
+            |run: &StartedRun| run.is_missed && run.attempt == 1 && run.ended == Some(RunResult::Unstarted);
+        let is_open = self.runs.iter().filter(|run| !run.is_requested && run.slot == last).all(is_given_back);
+        let waits = self.waits.iter().any(|(waiting, _)| *waiting == slot);
+        let is_paused = self.resumed.iter().any(|(at, active)| last <= *at && *active != Some(last));
+        (catches_up && last < slot && is_open && !waits && !is_paused).then_some(last)
+    }
+
+    /// Returns `true` if this is the first attempt of a missed slot.
+    pub(super) fn is_missed(&self, owner: Token) -> bool {
+        let run = self.runs.iter().rfind(|run| run.owner == owner);
+        run.is_some_and(|run| run.is_missed && run.attempt == 1)
     }
 
     /// Records that the server skips a slot.
@@ -180,6 +213,10 @@ impl Starts {
 
     pub(super) fn of_attempts_after_the_first(&self) -> u64 {
         self.runs.iter().filter(|run| run.attempt > 1).count() as u64
+    }
+
+    pub(super) fn of_missed_slots(&self) -> u64 {
+        self.runs.iter().filter(|run| run.is_missed).count() as u64
     }
 
     pub(super) fn len(&self) -> u64 {
