@@ -376,6 +376,22 @@ async fn a_second_call_leads_when_the_first_has_ended() {
     assert!(manager.leader("indexer").is_leader());
 }
 
+/// The first call waits for the lock that the call chain of the second one holds.
+#[tokio::test(start_paused = true)]
+async fn a_second_call_under_the_lock_of_its_name_is_reentrant() {
+    let manager = LockManager::connect("memory://").await.expect("no server is needed");
+    let lock = manager.lock("leader:indexer");
+
+    let ended = lock.run(async |_| {
+        let _first = lead(&manager, "indexer");
+        sleep(SECOND).await; // it waits for the lock
+        timeout(LONG, manager.leader("indexer").lead(async |_| ())).await
+    });
+
+    let ended = ended.await.expect("it is free");
+    assert!(matches!(ended, Ok(Err(Error::Reentrant { .. }))), "{ended:?}");
+}
+
 /// The first call is not polled, so that it does not end.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_a_call_that_waits_for_another() {

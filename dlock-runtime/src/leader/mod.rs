@@ -36,6 +36,7 @@ use crate::key::LockKey;
 use crate::leader::elections::Election;
 use crate::lock::Lock;
 use crate::manager::LockManager;
+use crate::scope::Scope;
 use crate::telemetry;
 
 pub use term::Term;
@@ -139,6 +140,10 @@ impl Leadership {
         let key = self.key.clone()?;
         let engine = self.manager.engine();
         engine.in_own_process(Some(&key))?; // before any mutex
+        // A call that contends waits for that hold, and this one would wait for that call.
+        if Scope::current().is_some_and(|scope| Scope::of_key(&scope, engine, &key).is_some()) {
+            return Err(Error::Reentrant { key });
+        }
         let (election, lease) = (self.manager.elections().of(&key, engine.now()), self.lease_or_default());
         let candidate = engine.run_in_own_process(Some(&key), election.candidate(engine)).await?;
         let Some(_candidate) = candidate else { return Ok(()) };
