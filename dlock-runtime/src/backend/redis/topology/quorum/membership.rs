@@ -3,6 +3,10 @@
 //! A server that restarts empty has forgotten the holders. Its acceptance of an acquire does not
 //! count until it has been up for the longest known lease; every hold that it forgot has expired by
 //! then. A server that is met for the first time may have just restarted, so the same applies.
+//!
+//! Only then its reported uptime matters. It is the difference of two times of the server's wall
+//! clock, so a clock that is set after the start adds to it. If a known server has restarted, this
+//! manager counts from when it meets the new instance.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,7 +49,7 @@ struct ExtendedHold {
 struct MemberEntry {
     run_id: String,
     shown: String,
-    /// When it was first seen, and its uptime at that time.
+    /// When it was first seen, and its least uptime at that time.
     met: BootInstant,
     up: Duration,
 }
@@ -113,11 +117,13 @@ impl Membership {
             return Err(reject(format!("is the same server as {other}: name each server of a quorum once")));
         }
         let Some(entry) = entries.servers.get_mut(server) else { return Ok(()) };
-        if entry.as_ref().is_none_or(|entry| entry.run_id != info.run_id) {
-            let run_id = info.run_id.to_owned();
-            let shown = shown.to_string();
-            *entry = Some(MemberEntry { run_id, shown, met: boot_time(), up: info.up });
-        }
+        let up = match entry {
+            Some(entry) if entry.run_id == info.run_id => return Ok(()),
+            Some(_) => Duration::ZERO, // it may have restarted just now, whatever it reports
+            None => info.up,
+        };
+        let (run_id, shown) = (info.run_id.to_owned(), shown.to_string());
+        *entry = Some(MemberEntry { run_id, shown, met: boot_time(), up });
         Ok(())
     }
 }
@@ -266,6 +272,19 @@ mod tests {
         assert!(enter(&membership, 0, &info("b", 0)).is_ok());
 
         assert!(!membership.counts(0, boot_time()));
+    }
+
+    #[test]
+    fn a_restarted_server_counts_a_lease_later_whatever_uptime_it_reports() {
+        let membership = Membership::new(3, 30 * SECOND);
+        assert!(enter(&membership, 0, &info("a", 3_600)).is_ok());
+        assert!(membership.counts(0, boot_time()));
+
+        // Its clock was an hour behind when it started, and was set since.
+        assert!(enter(&membership, 0, &info("b", 3_599)).is_ok());
+
+        let now = boot_time();
+        assert!(!membership.counts(0, now.plus(29 * SECOND)) && membership.counts(0, now.plus(31 * SECOND)));
     }
 
     #[test]
