@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dlock_runtime::{LockGuard, LockManager};
 use dlock_tests::quorum::{Fate, LEASE};
+use dlock_tests::world::name;
 use dlock_tests::{Moment, QuorumFleet, within};
 use futures_util::future::join_all;
 
@@ -174,6 +175,28 @@ async fn work_on(fleet: QuorumFleet, few: Vec<usize>, fate: Fate) {
         "{guards:?}"
     );
     until_nothing_is_left(&fleet, &key).await;
+}
+
+/// Only its `SetTtl` knows a lock that is kept: no renewal writes its key again.
+#[tokio::test]
+async fn min_hold_outlives_restarts_of_a_majority_one_by_one() {
+    const MIN_HOLD: Duration = Duration::from_secs(20);
+    let mut fleet = QuorumFleet::start(3).await;
+    let (ours, theirs) = (fleet.manager("").await, fleet.manager("").await);
+    let held = ours.lock("report").min_hold(MIN_HOLD).wait(SOON).acquire().await.expect("the lock is free");
+    held.release().await.expect("a majority confirms it");
+
+    for server in [0, 1] {
+        fleet.befall(&[server], Fate::Restarted);
+        tokio::time::sleep(LEASE + Duration::from_secs(2)).await;
+    }
+
+    assert_taken(&theirs, "report", "after two restarts").await;
+    assert_eq!(fleet.holding("report"), 3);
+    for server in fleet.servers() {
+        let ttl = server.call(&["PTTL", &name("report")]).integer().expect("it is a number");
+        assert!(u128::try_from(ttl).is_ok_and(|ttl| ttl < (MIN_HOLD - LEASE).as_millis()), "{ttl} ms");
+    }
 }
 
 #[tokio::test]

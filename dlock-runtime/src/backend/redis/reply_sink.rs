@@ -35,7 +35,7 @@ pub(super) trait ReplySink: Send + Sync {
     fn on_key_event(&self, key: Option<&Name>);
 
     /// Called after a reconnect: messages may have been missed. If the node `moved` to another
-    /// server, writes may have been lost too.
+    /// server, or a server of a quorum has restarted, writes may have been lost too.
     fn connected(&self, moved: bool);
 
     /// Called when the connection is lost or cannot be made.

@@ -11,8 +11,8 @@
 //!  renew     extended   the hold is lost, or the outcome is unknown
 //! ```
 //!
-//! If a renewal succeeds but the key is missing on a server, the key is repaired there. A repair
-//! never overwrites a value.
+//! If a renewal succeeds but the key is missing on a server, the key is repaired there, and so is
+//! that of a retained hold when its time to live is set. A repair never overwrites a value.
 //!
 //! The outcome is known as soon as the missing votes cannot change it. A later vote may still
 //! require a follow-up at its server.
@@ -36,8 +36,9 @@ pub(crate) struct VoteTally {
     /// By server.
     votes: Vec<Option<Vote>>,
     outcome: Option<QuorumOutcome>,
-    /// Whether the lock was released since. A released key must not be repaired.
-    released: bool,
+    /// Whether a later command of the token decides about its key: it is released, or kept for
+    /// another time. So this one must not repair it.
+    superseded: bool,
 }
 
 /// The vote of one server.
@@ -65,20 +66,20 @@ pub(crate) enum FollowUp {
     /// The token owns the lock, and may be in the record of this server. The release must consider
     /// that.
     Unverified,
-    /// The token owns the lock, but its key is missing here: create the key with this lease, unless
-    /// another value exists.
+    /// The token owns the lock, but its key is missing here: create the key with this time to live,
+    /// unless another value exists.
     Repair(Duration),
 }
 
 impl VoteTally {
     /// Starts the vote of `servers` servers on `command`.
     pub(crate) fn new(command: Command, servers: usize) -> Self {
-        Self { command, votes: vec![None; servers], outcome: None, released: false }
+        Self { command, votes: vec![None; servers], outcome: None, superseded: false }
     }
 
-    /// Records that the lock is released while votes are missing.
-    pub(crate) fn mark_released(&mut self) {
-        self.released = true;
+    /// Records that a later command decides about the key while votes are missing.
+    pub(crate) fn mark_superseded(&mut self) {
+        self.superseded = true;
     }
 
     pub(crate) fn servers(&self) -> usize {
@@ -124,8 +125,10 @@ impl VoteTally {
             (Command::Acquire { .. }, Reply::Unknown(_)) => {
                 Some(if is_owner { FollowUp::Unverified } else { FollowUp::Orphan })
             }
-            (Command::Renew { lease }, Reply::NotOwner) if is_owner && !self.released => {
-                Some(FollowUp::Repair(lease))
+            (Command::Renew { lease: ttl } | Command::SetTtl { ttl }, Reply::NotOwner)
+                if is_owner && !self.superseded =>
+            {
+                Some(FollowUp::Repair(ttl))
             }
             (command, Reply::Unknown(_) | Reply::Refused(_))
                 if command.is_release() || matches!(command, Command::Yield { .. }) =>

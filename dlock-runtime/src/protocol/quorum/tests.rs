@@ -139,6 +139,10 @@ fn a_renewal_repairs_missing_keys_only_while_it_owns_the_lock() {
     assert!(matches!(outcome, Some(Reply::Owner)));
     assert_eq!(follows, [(0, FollowUp::Repair(LEASE))]);
 
+    let set_ttl = Command::SetTtl { ttl: LEASE * 9 };
+    let (_, _, follows) = vote_all(set_ttl, &[Reply::Owner, Reply::Owner, Reply::NotOwner]);
+    assert_eq!(follows, [(2, FollowUp::Repair(LEASE * 9))], "the key of a retained hold");
+
     let (outcome, _, follows) = vote_all(RENEW, &[Reply::NotOwner, Reply::NotOwner, Reply::Owner]);
     assert!(matches!(outcome, Some(Reply::NotOwner)));
     assert_eq!(follows, []);
@@ -149,7 +153,7 @@ fn a_renewal_repairs_missing_keys_only_while_it_owns_the_lock() {
 fn a_released_lock_is_not_repaired() {
     let (mut tally, mut follows) = (VoteTally::new(RENEW, 3), Vec::new());
     tally.vote(0, Reply::Owner, true, &mut follows);
-    tally.mark_released();
+    tally.mark_superseded();
 
     tally.vote(1, Reply::Owner, true, &mut follows);
     tally.vote(2, Reply::NotOwner, true, &mut follows);

@@ -66,7 +66,7 @@ impl Node {
     /// Connects, uses the connection until it is lost, and connects again after a backoff.
     async fn supervise(self: &Arc<Self>, mut first: Option<oneshot::Sender<Result<(), Failure>>>) {
         let mut backoff = Backoff::new(&self.jitter);
-        let mut last_address: Option<String> = None;
+        let mut last_server: Option<String> = None;
         let mut unproven = 0_u32;
         let mut may_repeat = false;
         loop {
@@ -83,8 +83,8 @@ impl Node {
                     if first.is_some_and(|first| first.send(Ok(())).is_err()) {
                         return;
                     }
-                    let address = connection.target.shown.to_string();
-                    let moved = last_address.replace(address.clone()).is_some_and(|last| last != address);
+                    let server = self.discovery.identity(&connection.target);
+                    let moved = last_server.replace(server.clone()).is_some_and(|last| last != server);
                     let failure = self.serve(&connection, moved).await;
                     self.on_connection_lost(&connection);
                     may_repeat = matches!(*lock(&self.state), NodeState::Reconnecting(_));

@@ -324,7 +324,7 @@ impl<'a> QuorumModel<'a> {
         self.trace(|| format!("client {client} releases the lock"));
         for (tally, owner, _) in self.clients[client].tallies.values_mut() {
             if *owner == token {
-                tally.mark_released();
+                tally.mark_superseded();
             }
         }
         self.request(client, token, Command::RELEASE);

@@ -325,6 +325,7 @@ const NO_CONNECTION: u64 = 0;
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
     use crate::backend::EventReceiver;
@@ -355,6 +356,11 @@ mod tests {
         let recorded = RecordedEvents::attach(|receiver| events.attach(receiver));
         recorded.set_in_use("k");
         recorded
+    }
+
+    /// Returns the reply to `INFO` of a server with this `run_id`.
+    fn described(run_id: &str) -> String {
+        resp::bulk(&format!("run_id:{run_id}\r\nuptime_in_seconds:9\r\n"))
     }
 
     fn withdraw() -> Request {
@@ -478,13 +484,55 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_server_with_another_run_id_has_moved() {
+        for (second, moved) in [("a", "moved=false"), ("b", "moved=true")] {
+            let (entered, cut) = (AtomicUsize::new(0), AtomicBool::new(false));
+            let restarting = ScriptedServer::start(move |command| match command.split(' ').next() {
+                Some("INFO") if entered.fetch_add(1, Ordering::SeqCst) == 0 => Some(described("a")),
+                Some("INFO") => Some(described(second)),
+                Some("SET") if !cut.swap(true, Ordering::SeqCst) => None,
+                _ => Some(resp::primary(command)),
+            });
+            let other = |run_id: &'static str| {
+                ScriptedServer::start(move |command| match command {
+                    "INFO" => described(run_id),
+                    _ => resp::primary(command),
+                })
+            };
+            let servers = [restarting, other("c"), other("d")];
+            let (quorum, events) = quorum_at(servers.each_ref().map(|server| server.port), &patient());
+            let events = recorded(&events);
+            let reconnects = async |wanted| {
+                let mut reported = Vec::new();
+                while reported.len() < wanted {
+                    reported.extend(events.take().into_iter().filter(|event| event.starts_with("reconnect")));
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                reported
+            };
+            let reconnected = async {
+                reconnects(2 * servers.len()).await; // each also reports its subscription
+                quorum.take(vec![acquire("k")]);
+                reconnects(1).await
+            };
+
+            let reported = tokio::select! {
+                _ = quorum.run(None) => unreachable!("it runs forever"),
+                reported = within_limit("a reconnect", reconnected) => reported,
+            };
+
+            assert!(reported[0].contains(moved), "{second}: {reported:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_server_that_connects_after_the_majority_keeps_its_connection() {
         let server = |delay| {
-            let uptime = format!("run_id:{delay:?}\r\nuptime_in_seconds:9\r\n");
+            let run_id = format!("{delay:?}");
             ScriptedServer::start(move |command| match command {
                 "INFO" => {
                     std::thread::sleep(delay);
-                    resp::bulk(&uptime)
+                    described(&run_id)
                 }
                 _ => resp::primary(command),
             })

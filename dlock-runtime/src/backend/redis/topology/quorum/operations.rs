@@ -19,8 +19,8 @@ pub(super) struct QuorumOperations {
     open: Vec<Option<PendingOperation>>,
     /// Numbers that can be reused.
     free: Vec<usize>,
-    /// The numbers of pending renewals.
-    renewing: HashMap<Token, Vec<usize>>,
+    /// The numbers of pending operations that may repair a key.
+    repairing: HashMap<Token, Vec<usize>>,
     late: PendingRepairs,
 }
 
@@ -64,8 +64,8 @@ impl QuorumOperations {
             self.cancel_repairs(token);
         }
         let number = self.open_on(command, Some(request), sent, servers);
-        if let Command::Renew { .. } = command {
-            self.renewing.entry(token).or_default().push(number);
+        if may_repair(command) {
+            self.repairing.entry(token).or_default().push(number);
         }
         number
     }
@@ -87,12 +87,12 @@ impl QuorumOperations {
         number
     }
 
-    /// Stops pending renewals of `token` from repairing: a repair must not follow the release, or
+    /// Stops pending operations of `token` from repairing: a repair must not follow the release, or
     /// exceed the time to live of a retained hold.
     fn cancel_repairs(&mut self, token: Token) {
-        for number in self.renewing.get(&token).into_iter().flatten() {
+        for number in self.repairing.get(&token).into_iter().flatten() {
             if let Some(Some(open)) = self.open.get_mut(*number) {
-                open.tally.mark_released();
+                open.tally.mark_superseded();
             }
         }
     }
@@ -164,15 +164,20 @@ impl QuorumOperations {
             *place = None;
             self.free.push(number);
         }
-        if let Command::Renew { .. } = asked.command
-            && let Some(numbers) = self.renewing.get_mut(&asked.token)
+        if may_repair(asked.command)
+            && let Some(numbers) = self.repairing.get_mut(&asked.token)
         {
             numbers.retain(|other| *other != number);
             if numbers.is_empty() {
-                self.renewing.remove(&asked.token);
+                self.repairing.remove(&asked.token);
             }
         }
     }
+}
+
+/// Returns `true` if the command may lead to a [`FollowUp::Repair`].
+fn may_repair(command: Command) -> bool {
+    matches!(command, Command::Renew { .. } | Command::SetTtl { .. })
 }
 
 /// Returns `true` if the hold of the token ends with this command.
@@ -266,19 +271,24 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_overtaken_by_a_release_repairs_nothing() {
-        let (mut operations, token) = (QuorumOperations::default(), TokenSource::of_process(1).next());
-        let renew = Command::Renew { lease: LEASE };
-        let number = operations.open(Request::new("k".into(), token, renew), BootInstant::START, 3);
-        let asked = Request::new("k".into(), token, renew);
-        operations.vote(0, number, &asked, Reply::NotOwner, true);
+    fn an_overtaken_command_repairs_nothing() {
+        let (renew, set_ttl) = (Command::Renew { lease: LEASE }, Command::SetTtl { ttl: LEASE });
+        for (command, overtaken_by) in
+            [(renew, Command::RELEASE), (renew, set_ttl), (set_ttl, Command::RELEASE), (set_ttl, set_ttl)]
+        {
+            let (mut operations, token) = (QuorumOperations::default(), TokenSource::of_process(1).next());
+            let number = operations.open(Request::new("k".into(), token, command), BootInstant::START, 3);
+            let asked = Request::new("k".into(), token, command);
+            operations.vote(0, number, &asked, Reply::NotOwner, true);
 
-        operations.open(Request::new("k".into(), token, Command::RELEASE), BootInstant::START, 3);
-        operations.vote(1, number, &asked, Reply::Owner, true);
-        let counted = operations.vote(2, number, &asked, Reply::Owner, true);
+            let next = operations.open(Request::new("k".into(), token, overtaken_by), BootInstant::START, 3);
+            operations.vote(1, number, &asked, Reply::Owner, true);
+            let counted = operations.vote(2, number, &asked, Reply::Owner, true);
 
-        assert!(counted.outcome.is_some() && counted.follows.is_empty());
-        assert!(operations.renewing.is_empty());
+            assert!(counted.outcome.is_some() && counted.follows.is_empty(), "{command:?} {overtaken_by:?}");
+            let pending: &[usize] = if may_repair(overtaken_by) { &[next] } else { &[] };
+            assert_eq!(operations.repairing.get(&token).map_or(&[][..], |numbers| numbers), pending);
+        }
     }
 
     #[test]
@@ -342,7 +352,7 @@ mod tests {
             let counted = operations.vote(2, number, &asked(), Reply::NotOwner, true);
 
             assert_eq!(counted.follows, [(2, FollowUp::Repair(LEASE))]);
-            let pending = operations.renewing.get(&token).map_or(0, Vec::len);
+            let pending = operations.repairing.get(&token).map_or(0, Vec::len);
             assert_eq!(pending, usize::from(number == first), "the other one is pending");
         }
     }
