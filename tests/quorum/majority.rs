@@ -68,6 +68,26 @@ async fn empty_restarted_server_grants_no_second_hold() {
     assert!(next.is_ok(), "{next:?}");
 }
 
+/// A release that fails at the server leaves nothing there: it never had the lock.
+#[tokio::test]
+async fn shutdown_while_a_server_is_down_has_nothing_to_clean_up() {
+    let mut fleet = QuorumFleet::start(3).await;
+    let manager = fleet.manager("").await;
+    fleet.befall(&[2], Fate::Killed);
+    let hold =
+        async || manager.lock("order:7").wait(SOON).acquire().await.expect("two of three servers are up");
+    // The first attempts to connect again may still be pending.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for _ in 0..1_000 {
+        hold().await.release().await.expect("a majority confirms it");
+    }
+
+    let begun = Moment::now();
+    manager.shutdown(SOON).await;
+
+    assert!(begun.elapsed() < Duration::from_millis(400), "{:?}", begun.elapsed());
+}
+
 /// The one way to lose a quorum lock: more servers lose its key within one lease than the quorum
 /// tolerates.
 #[tokio::test]

@@ -68,10 +68,10 @@ impl OrphanedTokens {
         (entry.withdrawn_once, entry.due) = (false, BootInstant::START);
     }
 
-    /// Returns the tokens to withdraw now, on a working connection. Each is answered by
-    /// [`left`](Self::left).
+    /// Returns tokens to withdraw now, on a working connection, at most [`MAX_AT_ONCE`]. Each is
+    /// answered by [`left`](Self::left).
     pub(crate) fn due_now(&mut self, now: BootInstant) -> Vec<(Name, Token)> {
-        let due = self.entries.iter_mut().filter(|(_, entry)| entry.due <= now);
+        let due = self.entries.iter_mut().filter(|(_, entry)| entry.due <= now).take(MAX_AT_ONCE);
         due.map(|(token, entry)| {
             entry.due = BootInstant::NEVER;
             (Name::clone(&entry.key), *token)
@@ -142,6 +142,9 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The delay after a withdrawal that a rule of the server stopped half-way: time to change the
 /// rule.
 const BLOCKED_RETRY_DELAY: Duration = Duration::from_secs(30);
+
+/// How many withdrawals are sent before other requests get their turn.
+const MAX_AT_ONCE: usize = 1_000;
 
 /// The longest list. Tokens beyond it expire with their keys: an unbounded list would grow for a
 /// server that never comes back.

@@ -173,5 +173,9 @@ fn the_list_is_bounded() {
     }
 
     assert_eq!(list.entries.len(), MAX_ENTRIES);
+    for _ in 0..MAX_ENTRIES / MAX_AT_ONCE {
+        assert_eq!((list.due(), list.due_now(at(0)).len()), (at(0), MAX_AT_ONCE));
+    }
+    assert_eq!((list.due(), list.due_now(at(0)).len()), (BootInstant::NEVER, 0));
     assert_listed("tokens that one manager must withdraw", &written(MAX_ENTRIES));
 }

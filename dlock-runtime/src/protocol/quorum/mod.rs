@@ -66,6 +66,9 @@ pub(crate) enum FollowUp {
     /// The token owns the lock, and may be in the record of this server. The release must consider
     /// that.
     Unverified,
+    /// The token owns the lock, but not on this server, which did not run the acquire. A release
+    /// that fails here leaves nothing.
+    Absent,
     /// The token owns the lock, but its key is missing here: create the key with this time to live,
     /// unless another value exists.
     Repair(Duration),
@@ -125,6 +128,7 @@ impl VoteTally {
             (Command::Acquire { .. }, Reply::Unknown(_)) => {
                 Some(if is_owner { FollowUp::Unverified } else { FollowUp::Orphan })
             }
+            (Command::Acquire { .. }, Reply::Refused(_)) if is_owner => Some(FollowUp::Absent),
             (Command::Renew { lease: ttl } | Command::SetTtl { ttl }, Reply::NotOwner)
                 if is_owner && !self.superseded =>
             {

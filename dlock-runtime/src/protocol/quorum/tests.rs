@@ -88,6 +88,13 @@ fn a_missing_vote_leaves_an_acquired_server_unverified() {
 }
 
 #[test]
+fn a_server_that_refuses_an_acquired_token_does_not_have_it() {
+    let (_, _, follows) = vote_all(ACQUIRE, &[refused(FailureKind::Passing), Reply::Owner, Reply::Owner]);
+
+    assert_eq!(follows, [(0, FollowUp::Absent)]);
+}
+
+#[test]
 fn too_few_replies_are_a_failure_and_not_contention() {
     let (outcome, decided_after, follows) =
         vote_all(ACQUIRE, &[refused(FailureKind::Passing), unknown(), Reply::Owner]);
@@ -475,6 +482,7 @@ proptest! {
                 Reply::Owner if !granted => vec![FollowUp::Withdraw],
                 Reply::Unknown(_) if granted => vec![FollowUp::Unverified],
                 Reply::Unknown(_) => vec![FollowUp::Orphan],
+                Reply::Refused(_) if granted => vec![FollowUp::Absent],
                 _ => vec![],
             };
             prop_assert_eq!(follow, wanted, "{:?}", reply);

@@ -77,6 +77,39 @@ fn a_reply_after_the_release_is_ignored() {
     assert!(pending.is_empty());
 }
 
+/// Returns where a release is repeated that fails at these servers.
+fn repeated(pending: &mut PendingRepairs, token: Token, failed: &[usize]) -> Vec<usize> {
+    let mut repeated = Vec::new();
+    for (nth, server) in failed.iter().enumerate() {
+        let mut follows = vec![(*server, FollowUp::Orphan)];
+        pending.on_end((token, *server), nth + 1 == failed.len(), &mut follows);
+        repeated.extend(follows.into_iter().map(|(server, _)| server));
+    }
+    repeated
+}
+
+#[test]
+fn a_failed_release_is_not_repeated_where_the_key_never_was() {
+    let (mut pending, tokens) = (PendingRepairs::default(), TokenSource::of_process(1));
+    let (token, other) = (tokens.next(), tokens.next());
+    pending.remember(token, &[(0, FollowUp::Absent), (1, FollowUp::Absent)]);
+
+    assert_eq!(repeated(&mut pending, other, &[0]), [0]);
+    assert_eq!(repeated(&mut pending, token, &[0, 1, 2]), [2]);
+    assert!(pending.is_empty(), "{pending:?}");
+}
+
+#[test]
+fn a_failed_release_is_repeated_where_the_key_was_repaired() {
+    let (mut pending, token) = (PendingRepairs::default(), TokenSource::of_process(1).next());
+    pending.remember(token, &[(0, FollowUp::Absent), (2, FollowUp::Absent)]);
+    pending.remember(token, &[(2, REPAIR)]);
+    pending.on_repaired(token, 2, &Reply::Owner);
+
+    assert_eq!(repeated(&mut pending, token, &[0, 2]), [2]);
+    assert!(pending.is_empty(), "{pending:?}");
+}
+
 #[test]
 fn the_number_of_entries_is_bounded() {
     let (mut pending, tokens) = (PendingRepairs::default(), TokenSource::of_process(1));
@@ -85,5 +118,10 @@ fn the_number_of_entries_is_bounded() {
         pending.remember(*token, &[(0, FollowUp::Unverified)]);
     }
 
+    for token in &remembered {
+        pending.remember(*token, &[(1, FollowUp::Absent)]);
+    }
+
+    assert_eq!(pending.absent.len(), MAX_ENTRIES);
     assert_eq!(remembered.into_iter().filter(|token| pending.on_released(*token, 0)).count(), MAX_ENTRIES);
 }

@@ -13,7 +13,7 @@ pub(super) struct FaultProfile {
     pub(super) lease: u64,
     /// The longest delay of a message.
     pub(super) delay: u64,
-    /// The percentage of requests, and of replies, that are lost.
+    /// The percentage of requests, and of replies, that are lost, and of requests that are not sent.
     pub(super) lost: u64,
     /// The percentage of requests, and of replies, that arrive twice.
     pub(super) duplicated: u64,
@@ -116,6 +116,7 @@ coverage_points! {
     Held "holds"
     LostRequest "lost requests"
     LostReply "lost replies"
+    RefusedRequest "requests that were not sent"
     LateRequest "requests executed late"
     DuplicatedRequest "duplicated requests"
     DuplicatedReply "duplicated replies"

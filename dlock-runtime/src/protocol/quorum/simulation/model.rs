@@ -131,6 +131,7 @@ enum ChoiceKind {
     Work,
     Cancelled,
     Drift,
+    RequestRefused,
 }
 
 /// The response timeout, in milliseconds.
@@ -358,6 +359,14 @@ impl<'a> QuorumModel<'a> {
         let sent = Sent { number: self.count, client, server, epoch, starts, token, command, tally };
         self.count += 1;
         self.clients[client].connections[server].in_flight.push(sent);
+        if self.happens(ChoiceKind::RequestRefused, client, self.profile.lost) {
+            self.cover(CoveragePoint::RefusedRequest);
+            self.trace(|| {
+                format!("client {client} cannot send {} to server {server}", display_command(command))
+            });
+            let reply = Reply::Refused(Failure::new(FailureKind::Passing, "no connection"));
+            return self.at(self.now, Event::Replied { sent, reply, counts: true });
+        }
         let mut arrival = (self.now + delay).max(last_arrival);
         let replied = !request_lost && !reply_lost && arrival < self.now + TIMEOUT;
         if !replied {
@@ -460,7 +469,7 @@ impl<'a> QuorumModel<'a> {
             let connection = &mut self.clients[client].connections[server];
             if command == Command::Withdraw
                 && !connection.orphans.left(token, &reply, epoch, now)
-                && matches!(reply, Reply::Unknown(_))
+                && matches!(reply, Reply::Unknown(_) | Reply::Refused(_))
             {
                 connection.orphans.add("k".into(), token, 0);
             }
@@ -471,13 +480,14 @@ impl<'a> QuorumModel<'a> {
         let (mut follows, sent_at) = (Vec::new(), *sent_at);
         let outcome = votes.vote(server, reply, counts, &mut follows);
         let half = votes.owner_votes() * 2 >= votes.votes.len();
-        if votes.is_over() {
+        let is_over = votes.is_over();
+        if is_over {
             self.clients[client].tallies.remove(&number);
         }
         let pending_repairs = &mut self.clients[client].pending_repairs;
         pending_repairs.remember(token, &follows);
-        if command == Command::RELEASE && pending_repairs.on_released(token, server) {
-            follows.push((server, FollowUp::Orphan));
+        if command == Command::RELEASE {
+            pending_repairs.on_end((token, server), is_over, &mut follows);
         }
         for (server, follow) in follows {
             self.follow_up(client, server, token, follow);
@@ -517,7 +527,7 @@ impl<'a> QuorumModel<'a> {
                 self.clients[client].connections[server].orphans.add("k".into(), token, 0);
                 self.schedule_cleanup(client, server);
             }
-            FollowUp::Unverified => {}
+            FollowUp::Unverified | FollowUp::Absent => {}
             FollowUp::Repair(lease) => {
                 self.send(client, server, token, Command::Acquire { lease }, None);
             }

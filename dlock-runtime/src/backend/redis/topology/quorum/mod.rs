@@ -259,7 +259,7 @@ impl Quorum {
             FollowUp::Withdraw => Command::Withdraw,
             FollowUp::Repair(lease) => Command::Acquire { lease },
             FollowUp::Orphan => return self.schedule_cleanup(server, vec![(key, token)]),
-            FollowUp::Unverified => return,
+            FollowUp::Unverified | FollowUp::Absent => return,
         };
         send_queue::add(fan, server, |of| *of == server, Request::new(key, token, command));
     }
@@ -591,6 +591,7 @@ mod tests {
             (FollowUp::Repair(lease), Some(Command::Acquire { lease }), vec![]),
             (FollowUp::Orphan, None, vec![1]),
             (FollowUp::Unverified, None, vec![]),
+            (FollowUp::Absent, None, vec![]),
         ] {
             let ((quorum, _no_engine), mut fan) = (quorum(), QuorumFanOut::default());
             let asked = [acquire("a"), acquire("b")];

@@ -139,7 +139,10 @@ impl QuorumOperations {
             open.goes_on |= goes_on;
             counted.is_over = is_over && !open.goes_on;
         }
-        self.remember(server, asked, &mut counted.follows);
+        self.late.remember(asked.token, &counted.follows);
+        if ends_hold(asked.command) {
+            self.late.on_end((asked.token, server), is_over, &mut counted.follows);
+        }
         if is_over {
             self.close(number, asked);
         }
@@ -149,14 +152,6 @@ impl QuorumOperations {
     /// Records the reply of a server to a repair, or that there will be none.
     pub(super) fn repaired(&mut self, server: usize, token: Token, reply: &Reply) {
         self.late.on_repaired(token, server, reply);
-    }
-
-    /// Records servers where the token of a hold may remain, and cleans them up when the hold ends.
-    fn remember(&mut self, server: usize, asked: &Request, follows: &mut Vec<(usize, FollowUp)>) {
-        self.late.remember(asked.token, follows);
-        if ends_hold(asked.command) && self.late.on_released(asked.token, server) {
-            follows.push((server, FollowUp::Orphan));
-        }
     }
 
     fn close(&mut self, number: usize, asked: &Request) {
@@ -191,6 +186,7 @@ mod tests {
 
     use super::*;
     use crate::backend::redis::tests::unknown;
+    use crate::protocol::command::{Failure, FailureKind};
     use crate::protocol::foreign_clients::FleetHold;
     use crate::token::TokenSource;
 
@@ -250,6 +246,24 @@ mod tests {
         let released = votes_on(&mut operations, token, Command::RELEASE, votes);
 
         assert_eq!(released[2].follows, [(2, FollowUp::Orphan)]);
+        assert!(operations.late.is_empty());
+    }
+
+    /// Its vote is the first: it is refused while the request is sent to the others.
+    #[test]
+    fn holds_of_a_quorum_with_a_server_down_leave_nothing() {
+        let refused = || Reply::Refused(Failure::new(FailureKind::Passing, "it is down"));
+        let (mut operations, tokens) = (QuorumOperations::default(), TokenSource::of_process(1));
+        for _ in 0..3 {
+            let (token, acquire) = (tokens.next(), Command::Acquire { lease: LEASE });
+            for command in [acquire, Command::Renew { lease: LEASE }, Command::RELEASE] {
+                let votes = [refused(), Reply::Owner, Reply::Owner];
+                let counted = votes_on(&mut operations, token, command, votes);
+
+                let mut follows = counted.iter().flat_map(|counted| &counted.follows);
+                assert!(follows.all(|(_, follow)| *follow != FollowUp::Orphan), "{command:?}");
+            }
+        }
         assert!(operations.late.is_empty());
     }
 
