@@ -33,9 +33,9 @@ async fn no_hold_is_lost_over_a_distant_quorum() {
     let [first, second, third] = proxies.each_ref().map(|proxy| proxy.port());
     let hosts = format!("127.0.0.1:{first},127.0.0.1:{second},127.0.0.1:{third}");
     let url = format!("redis+quorum://{}{hosts}?lease=10s", servers[0].access());
-    // A vote counts after the longest lease. No event reports the age of a server, whose uptime is
-    // in whole seconds.
-    tokio::time::sleep(LEASE + Duration::from_millis(1_200)).await;
+    // A vote counts after the longest lease and its margin. No event reports the age of a server,
+    // whose uptime is in whole seconds.
+    tokio::time::sleep(LEASE + Duration::from_millis(2_200)).await;
 
     assert_none_is_lost(&url, &proxies.each_ref()).await;
 }

@@ -1,8 +1,8 @@
 //! Independent servers for a quorum. Any of them can be killed, frozen, or restarted without data.
 //!
-//! The vote of a server counts once it has been up for a lease plus one second, because a server
-//! reports its uptime in whole seconds. Leases are one second here, and
-//! [`start`](QuorumFleet::start) returns when every vote counts.
+//! The vote of a server counts once it has been up for a lease and its margin, plus one second,
+//! because a server reports its uptime in whole seconds. Here, a lease and its margin are just below
+//! one second, and [`start`](QuorumFleet::start) returns when every vote counts.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl QuorumFleet {
     #[must_use]
     pub fn url_with(&self, options: &str) -> String {
         let hosts: Vec<_> = self.servers.iter().map(|at| format!("127.0.0.1:{}", at.port())).collect();
-        let options = &format!("?lease={}s{options}", LEASE.as_secs());
+        let options = &format!("?lease={}ms{options}", LEASE.as_millis());
         format!("redis+quorum://{}{}{options}", self.servers[0].access(), hosts.join(","))
     }
 
@@ -116,7 +116,7 @@ impl QuorumFleet {
 }
 
 /// The lease of the fleet's managers.
-pub const LEASE: Duration = Duration::from_secs(1);
+pub const LEASE: Duration = Duration::from_millis(980);
 
 fn server() -> RedisServerBuilder {
     RedisServer::builder().also_allow(acl::IN_A_QUORUM)

@@ -77,6 +77,12 @@ impl Deadline {
     }
 }
 
+/// Returns the time after which a key with this time to live has expired, on the clock of any
+/// client.
+pub(crate) fn time_to_expire(lease: Duration) -> Duration {
+    lease.saturating_add(margin(lease))
+}
+
 /// Returns the margin: 1 % for clocks whose rates differ, and 2 ms for the server, which expires
 /// keys by the millisecond.
 fn margin(lease: Duration) -> Duration {

@@ -61,7 +61,7 @@ impl FaultProfile {
             frozen: pick(&[0, 0, 20]),
             cancelled: pick(&[0, 0, 20]),
             restarts: pick(&[0, 2, 6]),
-            drift: pick(&[0, 0, 4]),
+            drift: pick(&[0, 0, 9]),
             out_of_model: OutOfModelFault::None,
         };
         match pick(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]) {

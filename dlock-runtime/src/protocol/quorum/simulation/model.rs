@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::fault_profile::{Bug, CoveragePoint, FaultProfile, OutOfModelFault};
 use crate::protocol::command::{Command, Failure, FailureKind, Reply};
-use crate::protocol::deadline::{BootInstant, Deadline};
+use crate::protocol::deadline::{BootInstant, Deadline, time_to_expire};
 use crate::protocol::orphans::OrphanedTokens;
 use crate::protocol::quorum::pending_repairs::PendingRepairs;
 use crate::protocol::quorum::{FollowUp, VoteTally, is_lost};
@@ -33,7 +33,6 @@ enum Event {
     Replied {
         sent: Sent,
         reply: Reply,
-        counts: bool,
     },
     /// A client cleans up the orphaned tokens that are due at a server.
     CleanUp {
@@ -61,6 +60,8 @@ struct Sent {
     token: Token,
     command: Command,
     tally: Option<usize>,
+    /// Whether a grant counts for the client.
+    counts: bool,
 }
 
 struct Server {
@@ -250,7 +251,7 @@ impl<'a> QuorumModel<'a> {
         match event {
             Event::Wake { client } => self.wake(client),
             Event::Executed { sent, replied } => self.execute(sent, replied),
-            Event::Replied { sent, reply, counts } => return self.on_reply(sent, reply, counts),
+            Event::Replied { sent, reply } => return self.on_reply(sent, reply),
             Event::CleanUp { client, server } => self.clean_up(client, server),
             Event::Restart { server } => self.restart(server),
             Event::Cancel { client, token } => self.cancel(client, token),
@@ -355,8 +356,12 @@ impl<'a> QuorumModel<'a> {
         let reply_lost = self.happens(ChoiceKind::ReplyLost, client, self.profile.lost);
         let duplicated = self.happens(ChoiceKind::RequestDuplicated, client, self.profile.duplicated);
         let Connection { epoch, last_arrival, .. } = self.clients[client].connections[server];
-        let starts = self.servers[server].starts;
-        let sent = Sent { number: self.count, client, server, epoch, starts, token, command, tally };
+        let Server { starts, started, .. } = self.servers[server];
+        let age = |started| self.clock(client).since(self.clients[client].clock(started));
+        let trusted_after = time_to_expire(Duration::from_millis(self.profile.lease));
+        let counts = self.bug == Bug::RestartedServersVote
+            || started.is_none_or(|started| age(started) >= trusted_after);
+        let sent = Sent { number: self.count, client, server, epoch, starts, token, command, tally, counts };
         self.count += 1;
         self.clients[client].connections[server].in_flight.push(sent);
         if self.happens(ChoiceKind::RequestRefused, client, self.profile.lost) {
@@ -365,13 +370,13 @@ impl<'a> QuorumModel<'a> {
                 format!("client {client} cannot send {} to server {server}", display_command(command))
             });
             let reply = Reply::Refused(Failure::new(FailureKind::Passing, "no connection"));
-            return self.at(self.now, Event::Replied { sent, reply, counts: true });
+            return self.at(self.now, Event::Replied { sent, reply });
         }
         let mut arrival = (self.now + delay).max(last_arrival);
         let replied = !request_lost && !reply_lost && arrival < self.now + TIMEOUT;
         if !replied {
             let reply = Reply::Unknown(Failure::new(FailureKind::Passing, "no reply"));
-            self.at(self.now + TIMEOUT, Event::Replied { sent, reply, counts: true });
+            self.at(self.now + TIMEOUT, Event::Replied { sent, reply });
             let late = self.now + delay + self.up_to(ChoiceKind::RequestLate, client, 2 * TIMEOUT);
             arrival = arrival.max(late);
         }
@@ -400,16 +405,15 @@ impl<'a> QuorumModel<'a> {
     }
 
     fn execute(&mut self, sent: Sent, replied: bool) {
-        let Sent { client, server, token, command, .. } = sent;
+        let Sent { client, server, token, command, counts, .. } = sent;
         let current = &mut self.servers[server];
-        let (reply, counts) = if current.starts == sent.starts {
-            let reply = current.record.run(token, command, at(self.now), Duration::ZERO, |_, _| false);
-            (reply, self.bug == Bug::RestartedServersVote || !current.is_recent(self.now, self.profile.lease))
+        let reply = if current.starts == sent.starts {
+            current.record.run(token, command, at(self.now), Duration::ZERO, |_, _| false)
         } else {
             // The restart closed its connections.
             self.cover(CoveragePoint::Disconnected);
             let broken = Failure::new(FailureKind::Passing, "broken pipe").with_connection_lost();
-            (Reply::Unknown(broken), true)
+            Reply::Unknown(broken)
         };
         self.trace(|| {
             let lost = if replied { "" } else { "; the reply is lost" };
@@ -425,9 +429,9 @@ impl<'a> QuorumModel<'a> {
             if self.happens(ChoiceKind::ReplyDuplicated, client, self.profile.duplicated) {
                 self.cover(CoveragePoint::DuplicatedReply);
                 let reply = reply.clone();
-                self.at(self.now + 5 * delay, Event::Replied { sent, reply, counts });
+                self.at(self.now + 5 * delay, Event::Replied { sent, reply });
             }
-            self.at(self.now + delay, Event::Replied { sent, reply, counts });
+            self.at(self.now + delay, Event::Replied { sent, reply });
         }
     }
 
@@ -447,8 +451,8 @@ impl<'a> QuorumModel<'a> {
         }
     }
 
-    fn on_reply(&mut self, sent: Sent, reply: Reply, counts: bool) -> Result<(), Box<Violation>> {
-        let Sent { client, server, epoch, token, command, tally, .. } = sent;
+    fn on_reply(&mut self, sent: Sent, reply: Reply) -> Result<(), Box<Violation>> {
+        let Sent { client, server, epoch, token, command, tally, counts, .. } = sent;
         let connection = &mut self.clients[client].connections[server];
         let Some(index) = connection.in_flight.iter().position(|other| other.number == sent.number) else {
             return Ok(()); // the connection was replaced
@@ -458,7 +462,7 @@ impl<'a> QuorumModel<'a> {
             connection.epoch += 1;
             connection.last_arrival = self.now;
             for other in connection.in_flight.clone() {
-                self.on_reply(other, reply.clone(), counts)?;
+                self.on_reply(other, reply.clone())?;
             }
         }
         let now = self.clients[client].clock(self.now);

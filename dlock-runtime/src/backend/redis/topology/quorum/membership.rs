@@ -20,7 +20,7 @@ use crate::backend::redis::transport::redacted::Redacted;
 use crate::clock::boot_time;
 use crate::config::deployment::Deployment;
 use crate::protocol::command::{Command, Failure, FailureKind};
-use crate::protocol::deadline::BootInstant;
+use crate::protocol::deadline::{BootInstant, time_to_expire};
 use crate::sync::lock;
 
 /// The recorded state of all servers.
@@ -83,14 +83,14 @@ impl Membership {
 
     /// Returns `true` if the server's acceptance of a request sent at `sent` counts.
     ///
-    /// The server must have been up for the longest lease, and since before any hold that is
-    /// currently extended.
+    /// The server must have been up until the longest lease was over on any clock, and since before
+    /// any hold that is currently extended: holds of this manager, so their end needs no margin.
     pub(super) fn counts(&self, server: usize, sent: BootInstant) -> bool {
         let entries = lock(&self.entries);
         let Some(Some(entry)) = entries.servers.get(server) else { return false };
         let knows =
             |extended: ExtendedHold| sent >= extended.ends || entry.met <= extended.since.plus(entry.up);
-        entry.up.saturating_add(sent.since(entry.met)) >= entries.longest_lease
+        entry.up.saturating_add(sent.since(entry.met)) >= time_to_expire(entries.longest_lease)
             && entries.extended.is_none_or(knows)
     }
 
@@ -237,10 +237,10 @@ mod tests {
         let now = boot_time();
 
         assert_eq!([0, 1, 2].map(|server| membership.counts(server, now)), [false, true, false]);
-        assert!(membership.counts(0, now.plus(20 * SECOND)));
+        assert!(membership.counts(0, now.plus(21 * SECOND)));
 
         membership.record_lease(Command::Acquire { lease: 60 * SECOND }, now);
-        assert!(!membership.counts(1, now) && !membership.counts(0, now.plus(20 * SECOND)));
+        assert!(!membership.counts(1, now) && !membership.counts(0, now.plus(21 * SECOND)));
     }
 
     #[test]
@@ -338,15 +338,16 @@ mod tests {
     }
 
     #[test]
-    fn a_server_counts_from_the_end_of_the_longest_lease() {
+    fn a_server_counts_from_the_end_of_the_longest_lease_on_any_clock() {
         let membership = Membership::new(3, 30 * SECOND);
         let before = boot_time();
         assert!(enter(&membership, 0, &info("a", 20)).is_ok());
         let after = boot_time();
 
-        assert!(
-            !membership.counts(0, before.plus(9 * SECOND)) && membership.counts(0, after.plus(10 * SECOND))
-        );
+        let margin = Duration::from_millis(302); // 1 % of the lease, and 2 ms
+        let early = 10 * SECOND + margin - Duration::from_millis(1);
+        assert!(!membership.counts(0, before.plus(early)));
+        assert!(membership.counts(0, after.plus(10 * SECOND + margin)));
     }
 
     /// Enters a server with this reply to `INFO` as the first of three.
