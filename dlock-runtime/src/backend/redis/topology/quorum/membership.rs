@@ -180,9 +180,12 @@ impl<'a> ServerUptime<'a> {
         let field = |name: &str| {
             text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
         };
+        let seconds: i64 = field("uptime_in_seconds")?.parse().ok()?;
+        // Negative if the server's clock was set back after its start.
+        let up = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
         Some(Self {
             run_id: field("run_id").filter(|id| !id.is_empty())?,
-            up: Duration::from_secs(field("uptime_in_seconds")?.parse().ok()?).saturating_sub(WHOLE_SECONDS),
+            up: up.saturating_sub(WHOLE_SECONDS),
             is_replica: field("role") == Some("slave"),
             is_in_cluster: field("cluster_enabled") == Some("1"),
         })
@@ -221,11 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn uptime_is_rounded_down_by_one_second() {
-        let read = |up| ServerUptime::read(up).map(|info| info.up);
+    fn uptime_is_rounded_down_by_one_second_and_never_negative() {
+        for (reported, up) in [("2", 1), ("1", 0), ("0", 0), ("-5", 0)] {
+            let text = format!("run_id:abc\r\nuptime_in_seconds:{reported}\r\n");
 
-        assert_eq!(read("run_id:abc\r\nuptime_in_seconds:1\r\n"), Some(Duration::ZERO));
-        assert_eq!(read("run_id:abc\r\nuptime_in_seconds:0\r\n"), Some(Duration::ZERO));
+            assert_eq!(ServerUptime::read(&text), Some(info("abc", up)), "{reported}");
+        }
     }
 
     #[test]
