@@ -314,7 +314,10 @@ impl ReplySink for Votes {
 
     fn connected(&self, moved: bool) {
         if let Some(quorum) = self.quorum.upgrade() {
-            quorum.sink.connected(moved);
+            if let Some(voter) = quorum.voters.get(self.server) {
+                voter.cleanup.retry_now(|_| true);
+            }
+            quorum.sink.connected(moved); // wakes the cleanup
         }
     }
 }
@@ -435,6 +438,24 @@ mod tests {
 
             assert_eq!(cleaned_up(&quorum), servers, "{reply:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn unanswered_withdrawals_are_retried_when_their_server_is_back() {
+        let (quorum, _no_engine) = quorum();
+        for server in [0, 1] {
+            quorum.on_votes(server, vec![(withdraw(), unknown())], boot_time(), Some(7));
+            let withdrawals = quorum.voters[server].cleanup.due_withdrawals().into_iter();
+            let replies = withdrawals.map(|withdrawal| (withdrawal, unknown())).collect();
+            quorum.on_votes(server, replies, boot_time(), Some(7));
+        }
+        let is_due = |server: usize| quorum.voters[server].cleanup.due_in().is_zero();
+        assert!(!is_due(0) && !is_due(1));
+        is_notified(&quorum.sink.shared.cleanup.more);
+
+        Votes { quorum: Arc::downgrade(&quorum), server: 1 }.connected(false);
+
+        assert!(!is_due(0) && is_due(1) && is_notified(&quorum.sink.shared.cleanup.more));
     }
 
     #[tokio::test]
