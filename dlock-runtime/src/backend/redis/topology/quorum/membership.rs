@@ -47,6 +47,7 @@ struct ExtendedHold {
 
 #[derive(Debug)]
 struct MemberEntry {
+    /// Empty if the last server at this address was rejected.
     run_id: String,
     shown: String,
     /// When it was first seen, and its least uptime at that time.
@@ -106,6 +107,13 @@ impl Membership {
         if info.is_in_cluster {
             let scheme = shown.advice().scheme_of(Deployment::Cluster);
             return Err(reject(format!("is part of a cluster: write `{scheme}`")));
+        }
+        // Whatever is at this address now, the server that was is free to be at another: two names may
+        // have swapped their servers.
+        if let Some(Some(entry)) = entries.servers.get_mut(server)
+            && entry.run_id != info.run_id
+        {
+            entry.run_id.clear();
         }
         let same = |(other, entry): (usize, &Option<MemberEntry>)| {
             entry
@@ -314,6 +322,22 @@ mod tests {
                 "{result:?}"
             );
         }
+    }
+
+    #[test]
+    fn names_that_have_swapped_their_servers_are_entered() {
+        let membership = Membership::new(3, 30 * SECOND);
+        for (server, run_id) in ["a", "b", "c"].into_iter().enumerate() {
+            assert!(enter(&membership, server, &info(run_id, 60)).is_ok());
+        }
+        let enter = |server, run_id| enter(&membership, server, &info(run_id, 60)).is_ok();
+
+        assert!(!enter(0, "b") && !enter(1, "c"), "their servers have another name, as far as is known");
+        assert!(enter(2, "a") && enter(1, "c") && enter(0, "b"));
+
+        assert!(!enter(2, "b"), "it is entered");
+        let now = boot_time();
+        assert!(!membership.counts(0, now) && membership.counts(0, now.plus(31 * SECOND)));
     }
 
     #[test]
