@@ -43,18 +43,46 @@ async fn frozen_majority_fails_calls_and_loses_holds_in_time() {
     without_a_majority(Fate::Frozen).await;
 }
 
+/// Deletes the key of `order:7` at a server, once it is there.
+async fn delete_at(fleet: &mut QuorumFleet, server: usize) {
+    let gone = async {
+        while fleet.servers()[server].call(&["DEL", &name("order:7")]) == Reply::Integer(0) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(LEASE, "the key", gone).await;
+}
+
+/// No manager can tell that the server has lost the key. A renewal writes it to all servers.
+#[tokio::test]
+async fn a_key_lost_under_a_bare_majority_frees_the_lock_until_a_renewal() {
+    for renews in [true, false] {
+        let mut fleet = QuorumFleet::start(3).await;
+        let (ours, theirs) = (fleet.manager("&tracking=off").await, fleet.manager("&tracking=off").await);
+        let lock = ours.lock("order:7").renew(renews).wait(SOON);
+        let held = lock.acquire().await.expect("the lock is free");
+        delete_at(&mut fleet, 2).await;
+        let whole = async {
+            while renews && fleet.holding("order:7") < 3 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within(LEASE, "a renewal", whole).await;
+
+        delete_at(&mut fleet, 1).await;
+        let second = theirs.lock("order:7").acquire().await;
+
+        assert!(held.check().is_ok(), "it has expired, or was lost");
+        assert_eq!(second.is_err(), renews, "{second:?}");
+    }
+}
+
 #[tokio::test]
 async fn empty_restarted_server_grants_no_second_hold() {
     let mut fleet = QuorumFleet::start(3).await;
     let (ours, theirs) = (fleet.manager("").await, fleet.manager("").await);
     let held = ours.lock("order:7").renew(false).wait(SOON).acquire().await.expect("the lock is free");
-    // The lock is on a bare majority, and one of its servers loses it.
-    let gone = async {
-        while fleet.servers()[2].call(&["DEL", &name("order:7")]) == Reply::Integer(0) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    within(LEASE, "the third", gone).await;
+    delete_at(&mut fleet, 2).await;
     fleet.befall(&[1], Fate::Restarted);
     let late = fleet.manager("").await;
 
@@ -88,8 +116,7 @@ async fn shutdown_while_a_server_is_down_has_nothing_to_clean_up() {
     assert!(begun.elapsed() < Duration::from_millis(400), "{:?}", begun.elapsed());
 }
 
-/// The one way to lose a quorum lock: more servers lose its key within one lease than the quorum
-/// tolerates.
+/// More servers lose the key within one lease than the quorum tolerates.
 #[tokio::test]
 async fn a_majority_that_forgets_loses_the_lock_and_tokens_still_rise() {
     let mut fleet = QuorumFleet::start(3).await;
