@@ -154,8 +154,8 @@ pub mod docs {
     }
 
     guides! {
-        safety proof threats configuration keys waiting recipes services deployments operating
-        performance fleets coming_from
+        safety proof threats configuration keys waiting recipes services idempotent_http deployments
+        operating performance fleets coming_from
     }
 
     // Its examples need the feature.
@@ -166,10 +166,6 @@ pub mod docs {
         doc = "How to make endpoints safe to repeat: documented with the feature `idempotent`."
     )]
     pub mod idempotent {}
-
-    #[doc = include_str!("docs/rustdoc_links.md")]
-    #[doc = include_str!("docs/idempotent_http.md")]
-    pub mod idempotent_http {}
 
     // Its examples need the feature.
     #[doc = include_str!("docs/rustdoc_links.md")]
