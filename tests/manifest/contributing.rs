@@ -8,7 +8,7 @@ use super::readme::{has_heading, links};
 use super::{read, root};
 
 /// The pages for contributors.
-const PAGES: [&str; 3] = ["CONTRIBUTING.md", "DESIGN.md", "tests/README.md"];
+const PAGES: [&str; 4] = ["CONTRIBUTING.md", "DESIGN.md", "tests/README.md", "benches/README.md"];
 
 /// The folders whose sources the pages describe.
 const SOURCES: [&str; 4] = ["dlock-calendar/src", "dlock-macros/src", "dlock-runtime/src", "tests"];
