@@ -26,6 +26,9 @@ pub(super) struct FaultProfile {
     /// The largest difference between the rate of a client's clock and the servers', in
     /// thousandths.
     pub(super) drift: u64,
+    /// The percentage of holds that last for a lease without a renewal and at whose start a server
+    /// restarts, and of attempts that wait until all servers count.
+    pub(super) unrenewed: u64,
     pub(super) out_of_model: OutOfModelFault,
 }
 
@@ -62,14 +65,21 @@ impl FaultProfile {
             cancelled: pick(&[0, 0, 20]),
             restarts: pick(&[0, 2, 6]),
             drift: pick(&[0, 0, 9]),
+            unrenewed: 0,
             out_of_model: OutOfModelFault::None,
         };
-        match pick(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]) {
+        match pick(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]) {
             1 => (profile.out_of_model, profile.restarts) = (OutOfModelFault::SilentDataLoss, 12),
             2 => {
                 (profile.out_of_model, profile.drift) = (OutOfModelFault::ExcessiveDrift, 300);
                 // Drift causes an overlap only if a renewal is late: short leases and many freezes.
                 (profile.lease, profile.delay, profile.frozen) = (300, 10, 40);
+            }
+            3 => {
+                // A restarted server counts for a fast client while a slow one may hold the lock.
+                (profile.unrenewed, profile.drift, profile.lost) = (50, 9, 15);
+                (profile.lease, profile.delay, profile.attempts) = (5_000, 1, 10);
+                (profile.frozen, profile.restarts) = (0, 0);
             }
             _ => {}
         }
@@ -85,7 +95,7 @@ impl FaultProfile {
             };
         }
         reduce! {
-            out_of_model: OutOfModelFault::None, drift: 0, restarts: 0, cancelled: 0, frozen: 0, duplicated: 0,
+            out_of_model: OutOfModelFault::None, drift: 0, unrenewed: 0, restarts: 0, cancelled: 0, frozen: 0, duplicated: 0,
             lost: 0, delay: 1, clients: 2, servers: 3, lease: 1_000,
         }
         if self.attempts > 1 {
@@ -110,6 +120,8 @@ pub(super) enum Bug {
     NoCleanup,
     /// A server that restarted less than one lease ago may vote for an acquire.
     RestartedServersVote,
+    /// A server may vote when it has been up for one lease on a clock that is fast.
+    FastClocksAgeServers,
 }
 
 coverage_points! {
@@ -124,6 +136,7 @@ coverage_points! {
     CancelledAcquiring "cancelled while acquiring"
     CancelledHolding "cancelled while holding"
     Restart "restarts without data"
+    Unrenewed "holds that are not renewed"
     Disconnected "requests cut off by a restart"
     Drift "drifting clocks"
     SilentDataLoss "out of model: silent data loss"

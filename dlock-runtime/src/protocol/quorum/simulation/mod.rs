@@ -45,6 +45,7 @@ fn every_seeded_bug_violates_its_invariant() {
         (Bug::DeadlineFromReply, "J1"),
         (Bug::NoCleanup, "J6"),
         (Bug::RestartedServersVote, "J1"),
+        (Bug::FastClocksAgeServers, "J1"),
     ] {
         let simulation = simulation(bug);
         let detected = (0..20_000).find_map(|seed| Some((seed, simulation.run(seed).err()?)));

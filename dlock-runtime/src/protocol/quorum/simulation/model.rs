@@ -133,6 +133,8 @@ enum ChoiceKind {
     Cancelled,
     Drift,
     RequestRefused,
+    Unrenewed,
+    Patient,
 }
 
 /// The response timeout, in milliseconds.
@@ -189,13 +191,16 @@ impl<'a> QuorumModel<'a> {
             model.at(at, Event::Wake { client });
         }
         for _ in 0..profile.restarts {
-            let (at, server) = (
-                model.up_to(ChoiceKind::Restart, 0, 3_000),
-                model.up_to(ChoiceKind::RestartWhich, 0, servers as u64 - 1),
-            );
-            model.at(at, Event::Restart { server: usize::try_from(server).unwrap_or_default() });
+            let at = model.up_to(ChoiceKind::Restart, 0, 3_000);
+            model.plan_restart(at);
         }
         model
+    }
+
+    /// Plans the restart of a random server.
+    fn plan_restart(&mut self, at: u64) {
+        let server = self.up_to(ChoiceKind::RestartWhich, 0, self.servers.len() as u64 - 1);
+        self.at(at, Event::Restart { server: usize::try_from(server).unwrap_or_default() });
     }
 
     fn up_to(&mut self, kind: ChoiceKind, subject: usize, bound: u64) -> u64 {
@@ -336,8 +341,20 @@ impl<'a> QuorumModel<'a> {
     /// Schedules the next attempt of a client after a random delay.
     fn retry_later(&mut self, client: usize) {
         self.clients[client].state = State::Idle;
-        let wait = 1 + self.up_to(ChoiceKind::Pause, client, 2 * self.profile.delay + 20);
-        self.at(self.now + wait, Event::Wake { client });
+        let mut next = self.now + 1 + self.up_to(ChoiceKind::Pause, client, 2 * self.profile.delay + 20);
+        if self.happens(ChoiceKind::Patient, client, self.profile.unrenewed) {
+            let all_count = (0..self.servers.len()).map(|server| self.counts_from(client, server)).max();
+            next = next.max(all_count.map_or(0, |all_count| self.clients[client].when(all_count)));
+        }
+        self.at(next, Event::Wake { client });
+    }
+
+    /// Returns when the acceptance of a server starts to count for a client, on its clock.
+    fn counts_from(&self, client: usize, server: usize) -> BootInstant {
+        let Some(started) = self.servers[server].started else { return BootInstant::START };
+        let lease = Duration::from_millis(self.profile.lease);
+        let age = if self.bug == Bug::FastClocksAgeServers { lease } else { time_to_expire(lease) };
+        self.clients[client].clock(started).plus(age)
     }
 
     fn request(&mut self, client: usize, token: Token, command: Command) {
@@ -356,11 +373,9 @@ impl<'a> QuorumModel<'a> {
         let reply_lost = self.happens(ChoiceKind::ReplyLost, client, self.profile.lost);
         let duplicated = self.happens(ChoiceKind::RequestDuplicated, client, self.profile.duplicated);
         let Connection { epoch, last_arrival, .. } = self.clients[client].connections[server];
-        let Server { starts, started, .. } = self.servers[server];
-        let age = |started| self.clock(client).since(self.clients[client].clock(started));
-        let trusted_after = time_to_expire(Duration::from_millis(self.profile.lease));
-        let counts = self.bug == Bug::RestartedServersVote
-            || started.is_none_or(|started| age(started) >= trusted_after);
+        let starts = self.servers[server].starts;
+        let counts =
+            self.bug == Bug::RestartedServersVote || self.clock(client) >= self.counts_from(client, server);
         let sent = Sent { number: self.count, client, server, epoch, starts, token, command, tally, counts };
         self.count += 1;
         self.clients[client].connections[server].in_flight.push(sent);
@@ -574,8 +589,15 @@ impl<'a> QuorumModel<'a> {
         self.cover(CoveragePoint::Held);
         let until = self.clients[client].when(deadline);
         self.trace(|| format!("client {client} holds the lock until {until} ms"));
-        let works_until = self.now + self.up_to(ChoiceKind::Work, client, 2 * self.profile.lease.min(2_000));
-        let renew_at = self.clients[client].when(sent_at) + (self.profile.lease / 3).max(1);
+        let mut works_until =
+            self.now + self.up_to(ChoiceKind::Work, client, 2 * self.profile.lease.min(2_000));
+        let mut renew_at = self.clients[client].when(sent_at) + (self.profile.lease / 3).max(1);
+        if self.happens(ChoiceKind::Unrenewed, client, self.profile.unrenewed) {
+            self.cover(CoveragePoint::Unrenewed);
+            self.trace(|| format!("client {client} will not renew the lock"));
+            (works_until, renew_at) = (u64::MAX, u64::MAX);
+            self.plan_restart(self.now);
+        }
         self.clients[client].state = State::Held { token, deadline, works_until, renew_at };
         self.at(self.now, Event::Wake { client });
         self.check_exclusion()

@@ -372,10 +372,9 @@ mod tests {
         assert!(enter(&membership, 0, &info("a", 20)).is_ok());
         let after = boot_time();
 
-        let margin = Duration::from_millis(302); // 1 % of the lease, and 2 ms
-        let early = 10 * SECOND + margin - Duration::from_millis(1);
-        assert!(!membership.counts(0, before.plus(early)));
-        assert!(membership.counts(0, after.plus(10 * SECOND + margin)));
+        // The margin is 1 % of the lease and 2 ms.
+        let [early, late] = [301, 302].map(|margin| 10 * SECOND + Duration::from_millis(margin));
+        assert!(!membership.counts(0, before.plus(early)) && membership.counts(0, after.plus(late)));
     }
 
     /// Enters a server with this reply to `INFO` as the first of three.
