@@ -66,12 +66,6 @@ pub(crate) struct StoreSlot {
     pub(crate) wake: Vec<String>,
 }
 
-impl Debug for StoreSlot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoreSlot").field("expires", &self.expires).finish_non_exhaustive()
-    }
-}
-
 /// A Lua script, and its hash.
 #[derive(Debug)]
 pub(crate) struct StoreScript {

@@ -1,6 +1,5 @@
 //! [`HeldBody`], a response body that is sent under a lock.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -153,12 +152,5 @@ where
 
     fn size_hint(&self) -> SizeHint {
         self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
-    }
-}
-
-impl<B> fmt::Debug for HeldBody<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let guard = self.hold.as_ref().map(|hold| &hold.guard);
-        f.debug_struct("HeldBody").field("guard", &guard).finish_non_exhaustive()
     }
 }

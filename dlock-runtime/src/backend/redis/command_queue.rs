@@ -1,6 +1,5 @@
 //! The state that the engine's side and the driver share: queued requests, cleanup, and wake-ups.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -49,12 +48,6 @@ pub(super) struct CommandQueue {
     pub(super) wake_writer: Notify,
     /// The namespaces of the keys in use.
     pub(super) namespaces: Namespaces,
-}
-
-impl fmt::Debug for CommandQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CommandQueue").field("pending", &self.pending).finish_non_exhaustive()
-    }
 }
 
 impl CommandQueue {

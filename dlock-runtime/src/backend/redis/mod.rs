@@ -225,7 +225,7 @@ fn capabilities_of(encoding: &dyn LockEncoding, moves: bool) -> Capabilities {
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis").field("shared", &self.shared).finish_non_exhaustive()
+        f.debug_struct("Redis").finish_non_exhaustive()
     }
 }
 

@@ -15,7 +15,6 @@
 //!  from each state: the runtime has ended --> Ended
 //! ```
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -225,12 +224,6 @@ impl Runtimes {
         }
         drop(connections);
         self.has_returned_to_callers.notify_waiters();
-    }
-}
-
-impl fmt::Debug for Runtimes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runtimes").field("state", &*lock(&self.state)).finish_non_exhaustive()
     }
 }
 

@@ -537,7 +537,7 @@ mod tests {
             let target = server.target(&settings);
             target.fallbacks.lacks_client_setname.store(true, Ordering::Relaxed);
 
-            let failure = target.connect_for_acks(EXPIRED).await.expect_err("`WAIT` is missing");
+            let failure = target.connect_for_acks(EXPIRED).await.err().expect("`WAIT` is missing");
 
             assert!(failure.reason.ends_with(words), "{}", failure.reason);
         }

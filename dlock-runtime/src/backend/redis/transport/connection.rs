@@ -1,6 +1,5 @@
 //! A connection of the client library, with its driver and the state of the received bytes.
 
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -58,12 +57,6 @@ impl Deref for Connection {
 impl DerefMut for Connection {
     fn deref_mut(&mut self) -> &mut MultiplexedConnection {
         &mut self.client
-    }
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.client.fmt(f)
     }
 }
 
