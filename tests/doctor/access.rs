@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use dlock_runtime::doctor::Severity::{Danger, Note, Ok as Fine, Warning};
 use dlock_runtime::{Error, doctor};
 use dlock_tests::acl::{WITH_JOBS, WITH_RECORDS};
+use dlock_tests::filter::{FilterProxy, Lack};
 use dlock_tests::resp::Reply;
 use dlock_tests::{RedisServer, acl};
 
@@ -153,6 +154,47 @@ async fn each_command_denied_to_the_documented_user_is_named() {
         let finding = worst(&report, check);
         assert!(finding.severity() >= least, "{rule}: {report}");
         assert!(finding.remedy().is_some_and(|advice| advice.contains(rule)), "{rule}: {report}");
+    }
+}
+
+/// Locks work without these commands, and so does the rest of the examination.
+#[tokio::test]
+async fn an_optional_command_that_closes_the_connection_is_named() {
+    let server = well_configured().start();
+    for (command, check) in [
+        ("SCRIPT LOAD", "scripts"),
+        ("CLIENT SETNAME", "owner"),
+        ("SUBSCRIBE", "channel"),
+        ("CLIENT TRACKING", "tracking"),
+        ("TIME", "clock"),
+        ("CONFIG", "persistence"),
+        ("INFO", "version"),
+    ] {
+        let proxy = FilterProxy::in_front_of(&server, &[(command, Lack::Closes)]);
+
+        let report = examine(&proxy.url_with("")).await;
+
+        assert_at_worst(&report, Warning);
+        let finding = worst(&report, check);
+        assert!(finding.severity() > Fine && finding.found().contains(command), "{command}: {report}");
+        assert_finds(&report, "commands", Fine, "");
+        assert!(finding.found().contains("closed the connection") || command == "SUBSCRIBE", "{finding}");
+    }
+    let without_info = FilterProxy::in_front_of(&server, &[("CLIENT SETINFO", Lack::Closes)]);
+    assert_at_worst(&examine(&without_info.url_with("")).await, Fine);
+    assert_eq!(server.call(&["KEYS", "*"]), Reply::List(Vec::new()));
+}
+
+#[tokio::test]
+async fn a_command_that_locks_need_and_that_closes_the_connection_is_named() {
+    let server = well_configured().start();
+    for command in ["EVALSHA", "PTTL"] {
+        let proxy = FilterProxy::in_front_of(&server, &[(command, Lack::Closes)]);
+
+        let report = examine(&proxy.url_with("")).await;
+
+        assert_finds(&report, "commands", Danger, &format!("closed the connection on `{command}`"));
+        assert_eq!(server.call(&["KEYS", "*"]), Reply::List(Vec::new()));
     }
 }
 

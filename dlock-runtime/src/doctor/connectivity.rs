@@ -159,7 +159,9 @@ fn found(command: &str, refusal: &Refusal) -> String {
     let said = &refusal.said;
     match refusal.cause {
         RefusalCause::NotPermitted => format!("this user may not run `{command}`: {said}"),
-        RefusalCause::NoCommand => format!("this service has no `{command}`: {said}"),
+        RefusalCause::NoCommand | RefusalCause::Closed => {
+            format!("this service has no `{command}`: {said}")
+        }
         _ => format!("`{command}` failed: {said}"),
     }
 }
@@ -168,7 +170,7 @@ fn found(command: &str, refusal: &Refusal) -> String {
 fn advice_for(cause: RefusalCause, terms: &Terms) -> String {
     let advice = match cause {
         RefusalCause::NotPermitted => "allow it with `ACL SETUSER`",
-        RefusalCause::NoCommand => "use a service that has it",
+        RefusalCause::NoCommand | RefusalCause::Closed => "use a service that has it",
         RefusalCause::ReadOnly => {
             return format!("it is a replica: {}", terms.topology.replica_advice(terms.tls));
         }
@@ -196,6 +198,9 @@ fn refused_command(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
             (Warning, "fencing", "locks work, but requests for a fencing token and inspections fail")
         }
         Need::Tracking => (Note, "tracking", NOT_TRACKED),
+        Need::ScriptNames if *command == "EVALSHA" && refusal.cause == RefusalCause::Closed => {
+            (Danger, "commands", "each request of a lock ends the connection")
+        }
         Need::ScriptNames if refusal.is_unknown() => (Note, "scripts", BY_TEXT),
         Need::ScriptNames => (Warning, "commands", BY_TEXT),
         Need::Owner => {
@@ -209,16 +214,18 @@ fn refused_command(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
         _ => found(command, refusal),
     };
     let finding = Finding::new(severity, check, found, meaning);
-    match (refusal.cause, need) {
-        (RefusalCause::NotPermitted, _) => finding.advice(permission(probe, terms)),
-        (RefusalCause::NoCommand, _) if *command == "WAIT" => {
+    if refusal.cause == RefusalCause::NotPermitted {
+        return finding.advice(permission(probe, terms));
+    }
+    match need {
+        Need::Locks if refusal.is_unknown() && *command == "WAIT" => {
             finding.advice("leave out `replica_acks`, or use a service that has it")
         }
-        (RefusalCause::NoCommand, Need::Tracking) => {
+        Need::Tracking if refusal.is_unknown() => {
             finding.advice("write `tracking=off`, or use a service that has it")
         }
-        (RefusalCause::NoCommand, Need::ScriptNames | Need::Owner) => finding,
-        (cause, _) => finding.advice(advice_for(cause, terms)),
+        Need::ScriptNames | Need::Owner if refusal.is_unknown() && severity == Note => finding,
+        _ => finding.advice(advice_for(refusal.cause, terms)),
     }
 }
 
@@ -277,7 +284,7 @@ fn refused_records(refused: &[(&Probe<RecordNeed>, &Refusal)], terms: &Terms) ->
             let rules = list(|probe| probe.rule.unwrap_or(probe.command));
             format!("allow the commands with `ACL SETUSER`: `{rules}` on the keys `{keys}` and `{counters}`")
         }
-        RefusalCause::NoCommand => "use a service that has them".to_owned(),
+        RefusalCause::NoCommand | RefusalCause::Closed => "use a service that has them".to_owned(),
         cause => advice_for(cause, terms),
     };
     let finding = Finding::new(Note, "records", found(&list(|probe| probe.command), first), meaning);
@@ -530,6 +537,20 @@ mod tests {
             assert!(finding.remedy().is_none_or(|advice| advice.contains("use a service")), "{finding}");
         }
         assert_eq!((findings.len(), findings[0].remedy()), (4, None), "locks work without it");
+    }
+
+    #[test]
+    fn a_command_that_closes_the_connection_is_missing() {
+        let findings = all_refused(RefusalCause::Closed, &terms());
+
+        for (finding, command) in findings.iter().zip(["X", "X", "Y", "SUBSCRIBE"]) {
+            assert!(finding.found().contains(&format!("`{command}`")), "{finding}");
+        }
+        assert_is(&findings[0], Note, "has no `X`");
+        let reply = Err(Refusal { cause: RefusalCause::Closed, said: "no".into() });
+        let evalsha = Probe { command: "EVALSHA", rule: Some("+evalsha"), need: Need::ScriptNames, reply };
+        let findings = commands(&ServerReplies { probes: vec![evalsha], ..replies() }, &terms());
+        assert_is(&findings[0], Danger, "each request of a lock ends the connection");
     }
 
     #[test]

@@ -237,6 +237,8 @@ pub(crate) enum RefusalCause {
     NotPermitted,
     /// The server does not have the command.
     NoCommand,
+    /// The server, or a proxy before it, closes the connection on the command.
+    Closed,
     /// The server is a replica.
     ReadOnly,
     /// Another node of a cluster has the key.
@@ -254,12 +256,18 @@ impl Refusal {
     /// Returns `true` if the command, or a permission for it, is missing: it fails in the same way
     /// in any state of the server, and other commands may work.
     pub(crate) fn is_lasting(&self) -> bool {
-        matches!(self.cause, RefusalCause::NotPermitted | RefusalCause::NoCommand)
+        self.cause == RefusalCause::NotPermitted || self.is_unknown()
     }
 
     /// Returns `true` if the server does not have the command.
     pub(crate) fn is_unknown(&self) -> bool {
-        self.cause == RefusalCause::NoCommand
+        matches!(self.cause, RefusalCause::NoCommand | RefusalCause::Closed)
+    }
+}
+
+impl From<Refusal> for Arc<str> {
+    fn from(refusal: Refusal) -> Self {
+        refusal.said
     }
 }
 

@@ -112,7 +112,7 @@ pub(super) async fn acks(
         match reply {
             Ok(refusal @ Value::ServerError(_)) => return Some(Err(session.refusal(refusal))),
             Ok(reply) => last = reply,
-            Err(why) => return Some(Err(why)),
+            Err(refusal) => return Some(Err(refusal.said)),
         }
     }
     match last {
@@ -190,6 +190,9 @@ async fn of_strings(session: &mut ProbeSession<'_>, usage: &CommandCheck) -> Vec
         })
         .await,
     );
+    if probes.iter().any(|probe| probe.command == "SCRIPT LOAD" && probe.reply.is_err()) {
+        probes.retain(|probe| probe.command != "EVALSHA"); // then locks do not use it
+    }
     probes
 }
 
@@ -267,13 +270,12 @@ impl Attempts<Need> {
     }
 }
 
-fn outcome(session: &ProbeSession<'_>, reply: Read<Value>) -> Result<(), Refusal> {
-    match reply {
+fn outcome(session: &ProbeSession<'_>, reply: Result<Value, Refusal>) -> Result<(), Refusal> {
+    match reply? {
         // The script does not exist, but EVALSHA is allowed.
-        Ok(reply) if error_kind::is_unknown_script(&reply) => Ok(()),
-        Ok(Value::ServerError(error)) => Err(session::refusal(session.route, &error)),
-        Ok(_) => Ok(()),
-        Err(reason) => Err(Refusal::other(reason)),
+        reply if error_kind::is_unknown_script(&reply) => Ok(()),
+        Value::ServerError(error) => Err(session::refusal(session.route, &error)),
+        _ => Ok(()),
     }
 }
 
@@ -421,6 +423,16 @@ mod tests {
         let tried = names(&probes);
         assert!(!tried.contains("APPEND"), "without the key, it would create one: {tried}");
         assert!(!tried.contains("acquiring"), "{tried}");
+    }
+
+    #[tokio::test]
+    async fn evalsha_is_not_needed_without_script_load() {
+        let refused: &[_] = &[("SCRIPT LOAD", "-NOPERM no"), ("EVALSHA", "-NOPERM no")];
+
+        let (probes, _) = checked(Deployment::One, &settings(), refused).await;
+
+        let failed: Vec<_> = probes.iter().filter(|probe| probe.reply.is_err()).collect();
+        assert!(failed.len() == 1 && failed[0].command == "SCRIPT LOAD", "{failed:?}");
     }
 
     #[tokio::test]

@@ -25,7 +25,7 @@ pub(super) async fn ask(
         let mut session = ProbeSession::connect(route, timeout).await.map_err(unreached)?;
         let since = Instant::now();
         if let Value::ServerError(error) =
-            session.ask(&redis::cmd("PING")).await.map_err(Unreached::passing)?
+            session.ask(&redis::cmd("PING")).await.map_err(|refusal| Unreached::passing(refusal.said))?
             && error.code() == "NOAUTH"
         {
             return Err(unreached(route.failure(error.into()))); // it rejects all other commands too
@@ -62,7 +62,8 @@ fn unreached(failure: Failure) -> Unreached {
 
 /// Tries to subscribe to a channel.
 async fn listening(route: &ConnectTarget, channel: String, timeout: ProbeTimeout) -> Result<(), Refusal> {
-    let subscriber = timeout.wait(route.try_subscribe(&[channel])).await.map_err(Refusal::other)?;
+    let subscriber = timeout.wait(route.try_subscribe(&[channel])).await;
+    let subscriber = subscriber.map_err(|failure| Refusal::other(failure.reason))?;
     subscriber.refused.as_ref().map_or(Ok(()), |error| Err(session::refusal(route, error)))
 }
 
@@ -74,7 +75,7 @@ async fn settings(session: &mut ProbeSession<'_>) -> Vec<(&'static str, Read<Str
         questions.cmd("CONFIG").arg("GET").arg(name);
     }
     let replies = session.ask_all(&questions).await;
-    let value = |reply: Read<Value>| match reply? {
+    let value = |reply: Result<Value, Refusal>| match reply? {
         Value::Array(pair) if pair.len() == 2 => {
             let value = session.text(Ok(pair.into_iter().nth(1).unwrap_or(Value::Nil)));
             value.map(|value| shortened(&value).into_owned())
@@ -115,16 +116,20 @@ async fn clock(session: &mut ProbeSession<'_>) -> Read<Offset> {
 
 /// Times up to 100 pings, one after another, for at most 1 s.
 async fn pings(session: &mut ProbeSession<'_>) -> Vec<Duration> {
-    let (begun, mut took) = (Instant::now(), Vec::with_capacity(PINGS));
-    while took.len() < PINGS && begun.elapsed() < LONGEST_PINGING {
+    let (begun, mut pings) = (Instant::now(), Vec::with_capacity(PINGS));
+    while pings.len() < PINGS && begun.elapsed() < LONGEST_PINGING {
         let since = Instant::now();
-        if session.ask(&redis::cmd("PING")).await.is_err() {
-            took.push(since.elapsed()); // a lower bound
+        let reply = session.ask(&redis::cmd("PING")).await;
+        let took = since.elapsed();
+        // The time of a late reply is a lower bound; a lost connection took no time.
+        if reply.is_ok() || took >= session.route.response_timeout {
+            pings.push(took);
+        }
+        if reply.is_err() {
             break;
         }
-        took.push(since.elapsed());
     }
-    took
+    pings
 }
 
 fn as_micros(time: Duration) -> i64 {
@@ -301,16 +306,19 @@ mod tests {
     #[tokio::test]
     async fn pings_end_with_the_first_that_is_not_answered() {
         const TIMEOUT: Duration = Duration::from_secs(3);
-        let calls = AtomicUsize::new(0);
-        let server = ScriptedServer::start(move |command| match command {
-            "PING" if calls.fetch_add(1, Ordering::SeqCst) == 1 => String::new(),
-            _ => primary(command),
-        });
-        let mut settings = patient();
-        settings.rules.response_timeout = TIMEOUT;
+        for (is_closed, samples) in [(false, 2), (true, 1)] {
+            let calls = AtomicUsize::new(0);
+            let server = ScriptedServer::start(move |command| match command {
+                "PING" if calls.fetch_add(1, Ordering::SeqCst) == 1 => (!is_closed).then(String::new),
+                _ => Some(primary(command)),
+            });
+            let mut settings = patient();
+            settings.rules.response_timeout = TIMEOUT;
 
-        let pings = pings_of(&server, &settings).await;
+            let pings = pings_of(&server, &settings).await;
 
-        assert!(pings.len() == 2 && pings[1] >= TIMEOUT, "{pings:?}");
+            assert_eq!(pings.len(), samples, "{pings:?}");
+            assert!(is_closed || pings[1] >= TIMEOUT, "{pings:?}");
+        }
     }
 }

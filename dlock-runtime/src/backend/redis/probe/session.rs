@@ -1,9 +1,12 @@
 //! One query at a time, within the time limit of the whole examination.
+//!
+//! A server that closes the connection on one query must not fail the others, so the next query
+//! opens another connection.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, ServerError, Value};
+use redis::{Arg, Cmd, Pipeline, ServerError, Value};
 use tokio::time::Instant;
 
 use crate::backend::redis::probe::LIMIT;
@@ -30,12 +33,8 @@ impl ProbeTimeout {
         Self { until: self.until + (round_trip * QUESTIONS).saturating_add(ack_limit).min(LIMIT) }
     }
 
-    /// Waits for `what` until the deadline, and returns failures as text.
-    pub(super) async fn wait<T>(self, what: impl Future<Output = Result<T, Failure>>) -> Read<T> {
-        self.try_wait(what).await.map_err(|failure| failure.reason)
-    }
-
-    async fn try_wait<T>(self, what: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    /// Waits for `what` until the deadline.
+    pub(super) async fn wait<T>(self, what: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
         let is_over = |_| Failure::new(FailureKind::Passing, "the time for the examination was over");
         tokio::time::timeout_at(self.until, what).await.map_err(is_over)?
     }
@@ -47,7 +46,8 @@ const QUESTIONS: u32 = 13;
 /// A connection for queries.
 pub(in crate::backend::redis) struct ProbeSession<'a> {
     pub(super) route: &'a ConnectTarget,
-    connection: Connection,
+    /// `None` if the server has closed it.
+    connection: Option<Connection>,
     pub(super) timeout: ProbeTimeout,
 }
 
@@ -57,36 +57,59 @@ impl<'a> ProbeSession<'a> {
         route: &'a ConnectTarget,
         timeout: ProbeTimeout,
     ) -> Result<Self, Failure> {
-        let connection = timeout.try_wait(route.open(route.attempt())).await?;
-        connection.inbound().allow_descriptions(DESCRIPTIONS);
-        Ok(Self { route, connection, timeout })
+        Ok(Self { route, connection: Some(open(route, timeout).await?), timeout })
     }
 
     /// Sends one query. An error reply is a reply.
-    pub(in crate::backend::redis) async fn ask(&mut self, question: &Cmd) -> Read<Value> {
-        let route = self.route;
-        let asked = async {
-            let reply = self.connection.send_packed_command(question).await;
-            route.reply_or_failure(reply, &self.connection)
-        };
-        self.timeout.wait(asked).await
+    pub(in crate::backend::redis) async fn ask(&mut self, question: &Cmd) -> Result<Value, Refusal> {
+        let mut questions = redis::pipe();
+        questions.add_command(question.clone());
+        Ok(self.send(&questions).await?.pop().unwrap_or(Value::Nil))
     }
 
-    /// Sends several queries in one pipeline. If the connection fails, each query has this failure.
-    pub(in crate::backend::redis) async fn ask_all(&mut self, questions: &Pipeline) -> Vec<Read<Value>> {
-        let (route, count) = (self.route, questions.len());
-        let asked = async {
-            let replies = self.connection.send_packed_commands(questions, 0, count).await;
-            route.reply_or_failure(replies, &self.connection)
-        };
-        match self.timeout.wait(asked).await {
+    /// Sends several queries in one pipeline. If the server closes the connection, sends them again
+    /// one by one, so that only those on which it closes it have no reply. After another failure,
+    /// none has one.
+    pub(in crate::backend::redis) async fn ask_all(
+        &mut self,
+        questions: &Pipeline,
+    ) -> Vec<Result<Value, Refusal>> {
+        match self.send(questions).await {
             Ok(replies) => replies.into_iter().map(Ok).collect(),
-            Err(why) => vec![Err(why); count],
+            Err(refusal) if refusal.cause == RefusalCause::Closed => {
+                let mut replies = Vec::with_capacity(questions.len());
+                for question in questions.cmd_iter() {
+                    replies.push(self.ask(question).await);
+                }
+                replies
+            }
+            Err(refusal) => vec![Err(refusal); questions.len()],
         }
     }
 
+    /// Sends queries in one pipeline, over a new connection if the server has closed the previous
+    /// one.
+    async fn send(&mut self, questions: &Pipeline) -> Result<Vec<Value>, Refusal> {
+        let (route, timeout) = (self.route, self.timeout);
+        let failed = |failure: Failure| Refusal::other(failure.reason);
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => open(route, timeout).await.map_err(failed)?,
+        };
+        let asked = async { Ok(connection.send_packed_commands(questions, 0, questions.len()).await) };
+        let replies = timeout.wait(asked).await.map_err(failed)?;
+        if let Err(error) = &replies
+            && let Some(failure) = route.closed_on_command(error, &connection, &name(questions))
+        {
+            return Err(Refusal { cause: RefusalCause::Closed, said: failure.reason });
+        }
+        let replies = route.reply_or_failure(replies, &connection).map_err(failed);
+        self.connection = Some(connection);
+        replies
+    }
+
     /// Returns the text of a reply. An error reply becomes the reason why there is none.
-    pub(in crate::backend::redis) fn text(&self, reply: Read<Value>) -> Read<String> {
+    pub(in crate::backend::redis) fn text(&self, reply: Result<Value, Refusal>) -> Read<String> {
         match reply? {
             Value::BulkString(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
             Value::SimpleString(text) | Value::VerbatimString { text, .. } => Ok(text),
@@ -97,9 +120,9 @@ impl<'a> ProbeSession<'a> {
 
     /// Sends one query whose refusal has advice, and returns the text of the reply.
     pub(super) async fn ask_text(&mut self, question: &Cmd) -> Result<String, Refusal> {
-        match self.ask(question).await {
-            Ok(Value::ServerError(error)) => Err(refusal(self.route, &error)),
-            reply => self.text(reply).map_err(Refusal::other),
+        match self.ask(question).await? {
+            Value::ServerError(error) => Err(refusal(self.route, &error)),
+            reply => self.text(Ok(reply)).map_err(Refusal::other),
         }
     }
 
@@ -110,6 +133,22 @@ impl<'a> ProbeSession<'a> {
             _ => "it gave an unexpected reply".into(),
         }
     }
+}
+
+async fn open(route: &ConnectTarget, timeout: ProbeTimeout) -> Result<Connection, Failure> {
+    let connection = timeout.wait(route.open(route.attempt())).await?;
+    connection.inbound().allow_descriptions(DESCRIPTIONS);
+    Ok(connection)
+}
+
+/// Returns the name of the first command, such as `CONFIG GET`: its words in upper case.
+fn name(commands: &Pipeline) -> String {
+    let words = commands.cmd_iter().next().into_iter().flat_map(Cmd::args_iter);
+    let words = words.map_while(|word| match word {
+        Arg::Simple(word) if word.iter().all(u8::is_ascii_uppercase) => std::str::from_utf8(word).ok(),
+        _ => None,
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Returns why the server of `route` refused a command.
@@ -162,10 +201,10 @@ mod tests {
     async fn a_query_ends_at_the_deadline() {
         let (timeout, begun) = (ProbeTimeout::new(2 * SECOND), Instant::now());
 
-        assert_eq!(timeout.wait(async { Ok(7) }).await, Ok(7));
-        let late = timeout.wait(pending::<Result<(), Failure>>()).await;
+        assert_eq!(timeout.wait(async { Ok(7) }).await.ok(), Some(7));
+        let late = timeout.wait(pending::<Result<(), Failure>>()).await.expect_err("it is pending");
 
-        assert_eq!(late, Err("the time for the examination was over".into()));
+        assert_eq!(&*late.reason, "the time for the examination was over");
         assert_eq!(begun.elapsed(), 2 * SECOND);
     }
 
@@ -187,7 +226,7 @@ mod tests {
             let read = session.text(Ok(value));
             assert_eq!(read.as_deref().map_err(|why| &**why), text, "{reply}");
         }
-        assert_eq!(session.text(Err("away".into())), Err("away".into()));
+        assert_eq!(session.text(Err(Refusal::other("away"))), Err("away".into()));
     }
 
     #[test]
@@ -218,5 +257,28 @@ mod tests {
 
         let replies = session.ask_all(&questions).await;
         assert!(replies.len() == 2 && replies.iter().all(Result::is_err), "{replies:?}");
+    }
+
+    #[tokio::test]
+    async fn only_the_query_that_closes_the_connection_has_no_reply() {
+        let server = ScriptedServer::start(|command| match command {
+            "CONFIG GET save" | "WAIT 0 1" => None,
+            _ => Some(OK.to_owned()),
+        });
+        let route = ConnectTarget::new(server.spec(), &patient());
+        let mut session = ProbeSession::connect(&route, ProbeTimeout::new(LIMIT)).await.expect("it accepts");
+        let mut questions = redis::pipe();
+        questions.cmd("PING").cmd("CONFIG").arg("GET").arg("save");
+        questions.cmd("DEL").arg("key").cmd("WAIT").arg(0).arg(1).cmd("TIME");
+
+        let replies = session.ask_all(&questions).await;
+
+        let closed = |command| {
+            let said = format!("redis at {} closed the connection on `{command}`", server.address());
+            Err(Refusal { cause: RefusalCause::Closed, said: said.into() })
+        };
+        let ok = || Ok(Value::Okay);
+        assert_eq!(replies, [ok(), closed("CONFIG GET"), ok(), closed("WAIT"), ok()]);
+        assert_eq!(session.ask(&redis::cmd("PING")).await, ok());
     }
 }

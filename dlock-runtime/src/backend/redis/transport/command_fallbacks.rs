@@ -315,6 +315,18 @@ impl ConnectTarget {
         }
     }
 
+    /// Returns the failure of a server that closed an open connection on `command`. `None` if it
+    /// did not, or if it has never replied: then the port rather than the command is wrong.
+    pub(crate) fn closed_on_command(
+        &self,
+        error: &RedisError,
+        connection: &Connection,
+        command: &str,
+    ) -> Option<Failure> {
+        let is_closed = error.is_connection_dropped() && connection.inbound().violation().is_none();
+        (is_closed && self.has_replied()).then(|| self.closed_on(command, error.clone()))
+    }
+
     /// Notes the first reply on a connection to another command than `CLIENT SETINFO`.
     ///
     /// The reply to that command would have been the first of the server. If there was none, the

@@ -9,7 +9,7 @@ use crate::backend::redis::probe::session::{ProbeSession, ProbeTimeout};
 use crate::backend::redis::topology::cluster::cluster_view::{self, ClusterView};
 use crate::backend::redis::transport::address::Address;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
-use crate::doctor::facts::{Read, Seed};
+use crate::doctor::facts::{Read, Refusal, Seed};
 
 /// The replies of the servers.
 pub(in crate::backend::redis) struct ClusterReplies {
@@ -41,6 +41,7 @@ pub(in crate::backend::redis) async fn look(
 
 async fn view(seed: &ConnectTarget, timeout: ProbeTimeout) -> Read<ClusterView> {
     let mut session = ProbeSession::connect(seed, timeout).await.map_err(|failure| failure.reason)?;
-    let replies = session.ask_all(&cluster_view::question()).await.into_iter().collect::<Read<Vec<_>>>()?;
+    let replies =
+        session.ask_all(&cluster_view::question()).await.into_iter().collect::<Result<Vec<_>, Refusal>>()?;
     ClusterView::read(&replies, seed).map_err(|failure| failure.reason)
 }

@@ -48,9 +48,10 @@ impl Sentinels {
             let named = session.ask(&self.question("GET-MASTER-ADDR-BY-NAME")).await?;
             let master =
                 replies::master(&named, &self.name, &sentinel.shown).map_err(|failure| failure.reason)?;
-            let known = session.ask(&self.question("MASTER")).await;
+            let known = session.ask(&self.question("MASTER")).await.map_err(Arc::<str>::from);
             let known = known.and_then(|reply| others(&reply).ok_or_else(|| session.refusal(reply)));
-            let quorum = session.ask(&self.question("CKQUORUM")).await.and_then(|reply| match &reply {
+            let quorum = session.ask(&self.question("CKQUORUM")).await.map_err(Arc::from);
+            let quorum = quorum.and_then(|reply| match &reply {
                 Value::ServerError(error) if error.code() == "NOQUORUM" => {
                     Ok(Err(session.refusal(reply).to_string()))
                 }
