@@ -15,7 +15,7 @@ use dlock_runtime::{Error, LockManager, distributed_lock};
 use dlock_tests::filter::{FilterProxy, Lack};
 use dlock_tests::resp::Reply;
 use dlock_tests::world::name;
-use dlock_tests::{Answer, HostileServer, Moment, Proxy, RedisServer, until, within};
+use dlock_tests::{Answer, HostileServer, Moment, Proxy, RedisServer, acl, until, within};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tracing::field::{Field, Visit};
@@ -536,6 +536,34 @@ async fn each_missing_command_is_reported_once() {
             assert!(reported["level"] == "INFO" && !reported["reason"].is_empty(), "{reported:?}");
         }
     }
+}
+
+/// Otherwise the channels of all locks of the process would stay in the server unnoticed.
+#[tokio::test]
+async fn a_refused_unsubscribe_is_reported_once() {
+    drop(logged());
+    let server = RedisServer::start();
+    server.allow(acl::documented_for_redisson());
+    let proxy = FilterProxy::in_front_of(&server, &[("UNSUBSCRIBE", Lack::Forbidden)]);
+    let [holder, waiter] = [server.url_with("?layout=redisson"), proxy.url_with("?layout=redisson")];
+    let holder = LockManager::connect(&holder).await.expect("the server takes managers");
+    let waiter = LockManager::connect(&waiter).await.expect("the command is optional");
+    for unsubscribed in 1..=2 {
+        let key = format!("order:subscribed:{unsubscribed}");
+        let _held = holder.lock(&*key).acquire().await.expect("the lock is free");
+        let waited = waiter.lock(&*key).wait(Duration::from_millis(50)).acquire().await;
+        assert!(matches!(waited, Err(Error::Contended { .. })), "{waited:?}");
+        until("the end of the subscription", async || proxy.count("UNSUBSCRIBE") >= unsubscribed).await;
+    }
+    let reported = || -> Vec<_> {
+        let logged = logged();
+        let of_this = logged.iter().filter(|fields| {
+            fields["name"] == "dlock.command_unsupported" && fields["command"] == "UNSUBSCRIBE"
+        });
+        of_this.map(|fields| fields["level"].clone()).collect()
+    };
+    until("the event", async || !reported().is_empty()).await;
+    assert_eq!(reported(), ["INFO"]);
 }
 
 #[tokio::test]

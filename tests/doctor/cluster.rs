@@ -5,7 +5,7 @@ use dlock_runtime::doctor::{Finding, Report};
 use dlock_tests::resp::Reply;
 use dlock_tests::{ClusterFleet, RedisServer, acl};
 
-use super::{assert_finds, examine};
+use super::{assert_finds, examine, worst};
 
 #[tokio::test]
 async fn all_servers_of_a_cluster_are_examined() {
@@ -37,27 +37,31 @@ async fn all_servers_of_a_cluster_are_examined() {
 }
 
 #[tokio::test]
-async fn sharded_publish_for_redisson_is_examined() {
+async fn channels_for_redisson_in_a_cluster_are_examined() {
     let fleet = ClusterFleet::start();
-    let of_cluster = ["+cluster|info", "+cluster|slots", "+asking", "+role"];
-    let allow = |more: &[&'static str]| {
-        let rules = acl::documented_for_redisson().chain(of_cluster).chain(more.iter().copied());
-        let rules: Vec<_> = rules.collect();
+    let sharded = ["+spublish", "+ssubscribe", "+sunsubscribe"];
+    let documented: Vec<_> = acl::documented_for_redisson()
+        .chain(acl::documented_besides(acl::IN_A_CLUSTER))
+        .chain(sharded)
+        .collect();
+    let examine_without = async |denied: &str| {
+        let rules: Vec<_> = documented.iter().copied().filter(|rule| *rule != denied).collect();
         fleet.servers().iter().for_each(|server| acl::give_user(server, acl::USER, &[], &rules));
+        examine(&acl::as_user(&fleet.url_with("?layout=redisson"))).await
     };
-    let url = acl::as_user(&fleet.url_with("?layout=redisson"));
     let has_shards = !matches!(fleet.servers()[0].call(&["SPUBLISH", "c", "0"]), Reply::Error(said) if said.contains("nknown"));
 
-    allow(&[]);
-    let plain = examine(&url).await;
-    allow(&["+spublish", "+ssubscribe", "+sunsubscribe"]);
-    let by_shard = examine(&url).await;
+    let whole = examine_without("").await;
 
-    if has_shards {
-        assert_finds(&plain, "channel", Warning, "`SPUBLISH`");
+    assert_finds(&whole, "channel", Fine, "");
+    assert_finds(&whole, "commands", Fine, "");
+    for denied in ["+unsubscribe"].into_iter().chain(sharded.into_iter().filter(|_| has_shards)) {
+        let report = examine_without(denied).await;
+
+        assert_finds(&report, "channel", Warning, "NOPERM");
+        let advice = worst(&report, "channel").remedy().unwrap_or_default();
+        assert!(advice.contains(&format!("`{denied}`")), "{denied}: {report}");
     }
-    assert_finds(&by_shard, "channel", Fine, "");
-    assert_finds(&by_shard, "commands", Fine, "");
 }
 
 #[tokio::test]

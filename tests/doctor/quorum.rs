@@ -3,7 +3,7 @@
 use dlock_runtime::doctor::Severity::{Danger, Note, Ok as Fine, Warning};
 use dlock_tests::{RedisServer, acl};
 
-use super::{assert_at_worst, assert_finds, examine, well_configured};
+use super::{assert_at_worst, assert_finds, examine, well_configured, worst};
 
 fn url(access: &str, servers: &[RedisServer]) -> String {
     let hosts: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
@@ -30,16 +30,25 @@ async fn a_quorum_is_examined_server_by_server_and_by_its_votes() {
 #[tokio::test]
 async fn missing_permissions_for_a_quorum_are_found() {
     let servers = [(); 3].map(|()| well_configured().start());
-    let give = |more: &[&str]| servers.iter().for_each(|server| acl::give_user(server, acl::USER, &[], more));
-    let url = url(&format!("{}:{}@", acl::USER, acl::PASSWORD), &servers);
+    let examine_with = async |more: &[&str]| {
+        servers.iter().for_each(|server| acl::give_user(server, acl::USER, &[], more));
+        examine(&url(&format!("{}:{}@", acl::USER, acl::PASSWORD), &servers)).await
+    };
+    let documented: Vec<_> = acl::documented_besides(acl::IN_A_QUORUM).collect();
 
-    give(&[]);
-    let without = examine(&url).await;
-    give(&["+info", "&dlock:free:*"]);
-    let with = examine(&url).await;
+    let with = examine_with(&documented).await;
 
-    assert_finds(&without, "commands", Danger, "`INFO`");
-    assert_finds(&without, "channel", Warning, "NOPERM");
     assert_at_worst(&with, Note);
     assert_finds(&with, "commands", Fine, "");
+    assert_finds(&with, "channel", Fine, "");
+    for denied in &documented {
+        let others: Vec<_> = documented.iter().copied().filter(|rule| rule != denied).collect();
+        let (check, severity) = if *denied == "+info" { ("commands", Danger) } else { ("channel", Warning) };
+
+        let without = examine_with(&others).await;
+
+        assert_finds(&without, check, severity, "NOPERM");
+        let advice = worst(&without, check).remedy().unwrap_or_default();
+        assert!(advice.contains(denied), "{denied}: {without}");
+    }
 }

@@ -117,7 +117,6 @@ pub(super) fn forks(info: &Info, terms: &Terms) -> Option<Finding> {
 /// Checks that the server runs the commands that locks need for this user, by the results of trying
 /// each.
 pub(super) fn commands(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
-    const CHECK: &str = "commands";
     let refused = replies.probes.iter().filter_map(|probe| Some((probe, probe.reply.as_ref().err()?)));
     let (mut lacking, unable): (Vec<_>, Vec<_>) = refused.partition(|(_, refusal)| refusal.is_lasting());
     // Of the steps in a lock's life, only the first is reported: later ones need the same
@@ -130,14 +129,15 @@ pub(super) fn commands(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
         unable.iter().map(|(probe, refusal)| refused_command(probe, refusal, terms)).collect();
     unable.sort_by_key(|finding| Reverse(finding.severity()));
     findings.extend(unable.into_iter().next());
-    if findings.iter().all(|finding| finding.check() != CHECK) {
+    if findings.iter().all(|finding| finding.check() != "commands") {
         let found = "every command that locks need is allowed";
-        findings.push(Finding::new(
-            Fine,
-            CHECK,
-            found,
-            "locks can be acquired, renewed, handed off, and released",
-        ));
+        let meaning = "locks can be acquired, renewed, handed off, and released";
+        findings.push(Finding::new(Fine, "commands", found, meaning));
+    }
+    let is_told = |probe: &Probe| probe.reply.is_ok() || probe.need != Need::Telling;
+    if replies.probes.iter().all(is_told) && findings.iter().all(|finding| finding.check() != "channel") {
+        let found = "this user may subscribe to releases, and publish them";
+        findings.push(Finding::new(Fine, "channel", found, "a release wakes the next waiter"));
     }
     findings
 }
@@ -193,7 +193,16 @@ fn refused_command(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
             (Danger, "commands", "locks cannot be acquired, or cannot be renewed and released")
         }
         Need::Locks => (Danger, "commands", "it can grant no lock in this state"),
-        Need::Telling => (Warning, "channel", NOT_TOLD),
+        Need::Telling => (
+            Warning,
+            "channel",
+            "waiters are not notified of releases: locks are handed off late, as each waiter polls every `poll_interval`",
+        ),
+        Need::Unsubscribing => (
+            Warning,
+            "channel",
+            "subscriptions to the channels of unused locks never end: the server needs more memory for each further lock",
+        ),
         Need::Fencing => {
             (Warning, "fencing", "locks work, but requests for a fencing token and inspections fail")
         }
@@ -238,7 +247,7 @@ fn permission(probe: &Probe, terms: &Terms) -> String {
         Need::Fencing => format!(" on the keys `{counters}`"),
         Need::Tracking => ", or write `tracking=off`".to_owned(),
         Need::ScriptNames => ", which makes requests shorter".to_owned(),
-        Need::Owner => String::new(),
+        Need::Unsubscribing | Need::Owner => String::new(),
     };
     let rule = probe.rule.map_or("the other commands of this layout".to_owned(), |rule| format!("`{rule}`"));
     format!("allow it with `ACL SETUSER`: {rule}{on}; the guide on operating has the complete line")
@@ -294,34 +303,10 @@ fn refused_records(refused: &[(&Probe<RecordNeed>, &Refusal)], terms: &Terms) ->
 /// The effect of a server without `EVALSHA`.
 const BY_TEXT: &str = "locks work, but each request carries the text of its script";
 
-/// Checks that this user may subscribe to the messages of releases.
-pub(super) fn channel(replies: &ServerReplies, terms: &Terms) -> Finding {
-    const CHECK: &str = "channel";
-    match &replies.listening {
-        Ok(()) => Finding::new(
-            Fine,
-            CHECK,
-            "this user may subscribe to releases",
-            "a release wakes the next waiter",
-        ),
-        Err(refusal) => {
-            let meaning = format!("{NOT_TOLD}, {}", millis(terms.poll_interval));
-            let advice = match refusal.cause {
-                RefusalCause::NotPermitted => {
-                    format!("allow it with `ACL SETUSER`: `+subscribe` on the channels `&{}`", terms.channels)
-                }
-                cause => advice_for(cause, terms),
-            };
-            Finding::new(Warning, CHECK, found("SUBSCRIBE", refusal), meaning).advice(advice)
-        }
-    }
-}
-
 fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1000.0)
 }
 
-const NOT_TOLD: &str = "waiters are not notified of releases: locks are handed off late, as each waiter polls every `poll_interval`";
 const NOT_TRACKED: &str = "a lost lock is detected only at its next renewal, at most a third of its lease later, or half of it while more \
                            than 64 renewals are in flight; waiters for a lock of a client of another library poll every `poll_interval`";
 /// Clocks that NTP synchronizes differ by less.
@@ -419,7 +404,7 @@ mod tests {
         assert_is(&forbidden[2], Warning, "~{dlock:*");
         let unable =
             of(vec![probe("SET", Need::Locks, refusal(Other)), probe("DEL", Need::Locks, refusal(Other))]);
-        assert_eq!(unable.len(), 1, "{unable:?}");
+        assert_eq!(unable.iter().filter(|finding| finding.severity() > Fine).count(), 1, "{unable:?}");
         assert_is(&unable[0], Danger, "`SET` failed: no");
     }
 
@@ -483,16 +468,17 @@ mod tests {
         let probe = |rule, need| Probe { command: "X", rule, need, reply: Err(refusal.clone()) };
         let record =
             Probe { command: "Y", rule: Some("+y"), need: RecordNeed::Calls, reply: Err(refusal.clone()) };
-        let probes = [probe(Some("+evalsha"), Need::ScriptNames), probe(None, Need::Locks)];
-        let (record_probes, listening) = (vec![record], Err(refusal.clone()));
-        let others = ServerReplies { listening, record_probes, ..replies() };
+        let probes = [
+            probe(Some("+evalsha"), Need::ScriptNames),
+            probe(None, Need::Locks),
+            probe(Some("+subscribe"), Need::Telling),
+        ];
         let of_each = probes.map(|probe| {
             let findings = commands(&ServerReplies { probes: vec![probe], ..replies() }, terms);
             findings.into_iter().next().expect("a finding")
         });
         let mut findings = of_each.to_vec();
-        findings.extend(records(&others, terms));
-        findings.extend([channel(&others, terms)]);
+        findings.extend(records(&ServerReplies { record_probes: vec![record], ..replies() }, terms));
         findings
     }
 
@@ -530,9 +516,7 @@ mod tests {
     fn a_command_that_the_server_lacks_is_not_a_missing_permission() {
         let findings = all_refused(RefusalCause::NoCommand, &terms());
 
-        for (finding, found) in
-            findings.iter().zip(["no `X`", "a command of `X`", "no `Y`", "no `SUBSCRIBE`"])
-        {
+        for (finding, found) in findings.iter().zip(["no `X`", "a command of `X`", "no `X`", "no `Y`"]) {
             assert!(finding.found().contains(found), "{finding}");
             assert!(finding.remedy().is_none_or(|advice| advice.contains("use a service")), "{finding}");
         }
@@ -543,7 +527,7 @@ mod tests {
     fn a_command_that_closes_the_connection_is_missing() {
         let findings = all_refused(RefusalCause::Closed, &terms());
 
-        for (finding, command) in findings.iter().zip(["X", "X", "Y", "SUBSCRIBE"]) {
+        for (finding, command) in findings.iter().zip(["X", "X", "X", "Y"]) {
             assert!(finding.found().contains(&format!("`{command}`")), "{finding}");
         }
         assert_is(&findings[0], Note, "has no `X`");
@@ -554,10 +538,23 @@ mod tests {
     }
 
     #[test]
-    fn no_waiter_is_woken_without_a_subscription() {
-        assert_is(&channel(&replies(), &terms()), Fine, "may subscribe");
-        let refusal = Refusal { cause: RefusalCause::NotPermitted, said: "NOPERM".into() };
-        let deaf = ServerReplies { listening: Err(refusal), ..replies() };
-        assert_is(&channel(&deaf, &terms()), Warning, "every `poll_interval`, 100.00 ms");
+    fn each_command_of_a_subscriber_must_be_allowed() {
+        let of = |need, cause: Option<RefusalCause>| {
+            let reply = cause.map_or(Ok(()), |cause| Err(Refusal { cause, said: "no".into() }));
+            let probe = Probe { command: "X", rule: Some("+x"), need, reply };
+            let findings = commands(&ServerReplies { probes: vec![probe], ..replies() }, &terms());
+            let of_channel: Vec<_> = findings.into_iter().filter(|at| at.check() == "channel").collect();
+            assert_eq!(of_channel.len(), 1, "{of_channel:?}");
+            of_channel.into_iter().next().expect("there is one")
+        };
+
+        assert_is(&of(Need::Telling, None), Fine, "may subscribe");
+        assert_is(&of(Need::Locks, Some(RefusalCause::Other)), Fine, "may subscribe");
+        for cause in [RefusalCause::NotPermitted, RefusalCause::NoCommand, RefusalCause::Other] {
+            assert_is(&of(Need::Telling, Some(cause)), Warning, "polls every `poll_interval`");
+            assert_is(&of(Need::Unsubscribing, Some(cause)), Warning, "never end");
+        }
+        let forbidden = of(Need::Unsubscribing, Some(RefusalCause::NotPermitted));
+        assert_is(&forbidden, Warning, "`ACL SETUSER`: `+x`;");
     }
 }

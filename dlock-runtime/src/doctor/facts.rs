@@ -38,7 +38,6 @@ pub(crate) struct Terms {
     pub(crate) grant_lease: Duration,
     /// The lease of a call that sets none.
     pub(crate) lease: Duration,
-    pub(crate) poll_interval: Duration,
     /// The number of replicas that must confirm a lock.
     pub(crate) replica_acks: u8,
     /// How long they may take.
@@ -97,8 +96,6 @@ pub(crate) struct ServerReplies {
     pub(crate) clock: Read<Offset>,
     /// The time of each ping, as many as there was time for.
     pub(crate) pings: Vec<Duration>,
-    /// Whether this user may subscribe to the channel of its grants.
-    pub(crate) listening: Result<(), Refusal>,
     /// How many replicas acknowledged a write in time, or why that is unknown. `None` if no replica
     /// must, or if the commands for it fail, which `probes` shows.
     pub(crate) acks: Option<Read<u64>>,
@@ -203,6 +200,8 @@ pub(crate) enum Need {
     Locks,
     /// Notifying waiters.
     Telling,
+    /// Ending subscriptions to the channels of unused locks.
+    Unsubscribing,
     /// Fencing tokens.
     Fencing,
     /// Receiving invalidations of locks.
@@ -317,7 +316,6 @@ pub(super) mod tests {
             settings: Vec::new(),
             clock: Ok(Offset { ahead: 0, within: 0 }),
             pings: Vec::new(),
-            listening: Ok(()),
             acks: None,
             probes: Vec::new(),
             record_probes: Vec::new(),
@@ -332,7 +330,6 @@ pub(super) mod tests {
             response_timeout: Duration::from_millis(500),
             grant_lease: Duration::from_secs(1),
             lease: Duration::from_secs(30),
-            poll_interval: Duration::from_millis(100),
             replica_acks: 0,
             ack_limit: Duration::from_millis(200),
             topology: Deployment::One,

@@ -94,7 +94,6 @@ fn of_master(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
     findings.push(connectivity::latency(replies, terms));
     findings.extend(connectivity::commands(replies, terms));
     findings.extend(connectivity::records(replies, terms));
-    findings.push(connectivity::channel(replies, terms));
     findings
 }
 

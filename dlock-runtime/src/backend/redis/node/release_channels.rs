@@ -19,11 +19,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use redis::RedisResult;
 use redis::aio::PubSubSink;
 use tokio::sync::Notify;
 
 use crate::backend::redis::command_queue::CommandQueue;
 use crate::backend::redis::encoding::LockEncoding;
+use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::backend::redis::transport::sharded_subscriber::ShardSink;
 use crate::backend::{EventReceiver, Request};
 use crate::key::Name;
@@ -59,7 +61,7 @@ impl ChannelSinks {
     /// Subscribes to `names`. Returns `true` if releases are received.
     async fn subscribe(&mut self, names: &[String]) -> bool {
         let is_sharded = match &mut self.shard {
-            Some(shard) => shard.subscribe(names).await,
+            Some(shard) => shard.subscribe(names).await.is_ok(),
             None => false,
         };
         let is_plain = match self.publish {
@@ -72,13 +74,15 @@ impl ChannelSinks {
 
     /// Unsubscribes from `names`. Both commands are enqueued at once, before any later
     /// subscription.
-    async fn unsubscribe(mut self, names: Vec<String>) {
-        let is_sharded = async {
-            if let Some(shard) = &mut self.shard {
-                shard.unsubscribe(&names).await;
+    async fn unsubscribe(mut self, names: Vec<String>) -> RedisResult<()> {
+        let sharded = async {
+            match &mut self.shard {
+                Some(shard) => shard.unsubscribe(&names).await,
+                None => Ok(()),
             }
         };
-        let _ = tokio::join!(self.plain.unsubscribe(&names), is_sharded);
+        let (plain, sharded) = tokio::join!(self.plain.unsubscribe(&names), sharded);
+        plain.and(sharded)
     }
 }
 
@@ -191,8 +195,9 @@ impl ReleaseChannels {
         lock(&self.state).channels.get(name).map(|channel| Name::clone(&channel.key))
     }
 
-    /// Unsubscribes from channels of keys that no task of this process wants, forever.
-    pub(crate) async fn sweep(&self, events: &EventReceiver) {
+    /// Unsubscribes from channels of keys that no task of this process wants, forever. Reports once
+    /// that the server refuses it, since the channels then stay until the connection ends.
+    pub(crate) async fn sweep(&self, events: &EventReceiver, target: &ConnectTarget) {
         loop {
             let first = self.first.notified();
             if lock(&self.state).channels.is_empty() {
@@ -202,8 +207,10 @@ impl ReleaseChannels {
             let Some(events) = events.get() else { return };
             let unsubscribed = self.unsubscribe(|key| events.is_in_use(key));
             drop(events);
-            if let Some(unsubscribed) = unsubscribed {
-                unsubscribed.await;
+            if let Some(unsubscribed) = unsubscribed
+                && let Err(error) = unsubscribed.await
+            {
+                target.note_lacking_unsubscribe(error);
             }
         }
     }
@@ -222,7 +229,7 @@ impl ReleaseChannels {
 }
 
 /// A future that waits for the replies of the server.
-type Unsubscribed = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Unsubscribed = Pin<Box<dyn Future<Output = RedisResult<()>> + Send>>;
 
 impl ChannelState {
     /// Records that the channel of a key is requested. Returns its subscription.
@@ -428,12 +435,23 @@ mod tests {
 
         assert!(channels.unsubscribe(is_wanted).is_none(), "they were requested since the last sweep");
         if let Some(unsubscribed) = channels.unsubscribe(is_wanted) {
-            unsubscribed.await;
+            assert_eq!(unsubscribed.await, Ok(()));
         }
 
         assert_eq!(test.commands("UNSUBSCRIBE"), [format!("UNSUBSCRIBE {NAME}")]);
         assert_eq!(channels.key_of(NAME), None);
         assert_eq!(channels.key_of("redisson_lock__channel:{wanted}").as_deref(), Some("wanted"));
+    }
+
+    #[tokio::test]
+    async fn a_refused_unsubscribe_is_an_error() {
+        let (test, _events) = with_channel_per_key(true).await;
+        let sinks = lock(&test.node.release_channels.state).sinks.clone().expect("it is connected");
+        test.set_reply("UNSUBSCRIBE", "-NOPERM no\r\n");
+
+        let refused = sinks.unsubscribe(vec![NAME.to_owned()]).await;
+
+        assert!(refused.as_ref().is_err_and(|error| error.code() == Some("NOPERM")), "{refused:?}");
     }
 
     #[tokio::test]

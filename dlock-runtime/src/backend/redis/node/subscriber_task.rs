@@ -51,7 +51,7 @@ impl Node {
                 tokio::select! {
                     () = self.run_messages(subscriber) => {}
                     () = self.receive_shard_messages(shards) => {}
-                    () = self.release_channels.sweep(&self.events) => {}
+                    () = self.release_channels.sweep(&self.events, &connection.target) => {}
                     () = namespaces => {}
                 }
                 self.release_channels.close();

@@ -5,11 +5,13 @@
 //! | `session` | one query at a time, within a time limit |
 //! | `server` | the queries to one server |
 //! | `command_check` | tries the commands that locks need |
+//! | `other_connections` | tries the connections other than the one for commands |
 //!
 //! See also `sentinel::probe` and `cluster::probe`, which query sentinels and clusters, and
 //! `doctor`, which evaluates the replies.
 
 mod command_check;
+mod other_connections;
 mod server;
 pub(super) mod session;
 
@@ -109,7 +111,6 @@ fn terms(settings: &Settings, topology: Deployment, tls: bool, usage: &CommandCh
         response_timeout: rules.response_timeout,
         grant_lease: rules.grant_lease,
         lease: settings.lease,
-        poll_interval: rules.poll_interval,
         replica_acks: rules.replica_acks,
         ack_limit: replica_acks::ack_limit(rules.response_timeout),
         topology,

@@ -1,6 +1,6 @@
 //! The queries to one server.
 //!
-//! See also `command_check`, which tries the commands that locks need.
+//! See also `command_check` and `other_connections`, which try the commands that locks need.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redis::Value;
 
 use crate::backend::redis::probe::command_check::{self, CommandCheck};
-use crate::backend::redis::probe::session::{self, ProbeSession, ProbeTimeout};
+use crate::backend::redis::probe::other_connections;
+use crate::backend::redis::probe::session::{ProbeSession, ProbeTimeout};
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::doctor::facts::{Info, Offset, Part, Read, Refusal, Server, ServerReplies, Unreached};
 use crate::printable::shortened;
@@ -21,50 +22,58 @@ pub(super) async fn ask(
     usage: &CommandCheck,
     timeout: ProbeTimeout,
 ) -> Server {
-    let queries = async {
-        let mut session = ProbeSession::connect(route, timeout).await.map_err(unreached)?;
-        let since = Instant::now();
-        if let Value::ServerError(error) =
-            session.ask(&redis::cmd("PING")).await.map_err(|refusal| Unreached::passing(refusal.said))?
-            && error.code() == "NOAUTH"
-        {
-            return Err(unreached(route.failure(error.into()))); // it rejects all other commands too
-        }
-        session.timeout = timeout.with_distance(since.elapsed(), usage.ack_limit());
-        let info = session.ask_text(&redis::cmd("INFO")).await.map(Info);
-        let settings = settings(&mut session).await;
-        let clock = clock(&mut session).await;
-        let (mut probes, mut record_probes, mut pings) = (Vec::new(), Vec::new(), Vec::new());
-        let mut acks = None;
-        if part == Part::Master {
-            probes = command_check::all(&mut session, usage).await;
-            record_probes = command_check::of_records(&mut session, usage, &probes).await;
-            pings = self::pings(&mut session).await;
-            acks = command_check::acks(&mut session, usage, &probes).await; // last: it may use up the time
-        }
-        let listening = Ok(());
-        Ok(ServerReplies { info, settings, clock, pings, listening, acks, probes, record_probes })
-    };
-    let listening = async {
-        match part {
-            Part::Master => listening(route, usage.channel(), timeout).await,
-            Part::Replica => Ok(()),
-        }
-    };
-    let (replies, listening) = tokio::join!(queries, listening);
-    let replies = replies.map(|replies| ServerReplies { listening, ..replies });
+    let replies = replies(route, part, usage, timeout).await;
     Server { address: route.shown.to_string(), part, replies }
+}
+
+async fn replies(
+    route: &ConnectTarget,
+    part: Part,
+    usage: &CommandCheck,
+    timeout: ProbeTimeout,
+) -> Result<ServerReplies, Unreached> {
+    let mut session = ProbeSession::connect(route, timeout).await.map_err(unreached)?;
+    let since = Instant::now();
+    if let Value::ServerError(error) =
+        session.ask(&redis::cmd("PING")).await.map_err(|refusal| Unreached::passing(refusal.said))?
+        && error.code() == "NOAUTH"
+    {
+        return Err(unreached(route.failure(error.into()))); // it rejects all other commands too
+    }
+    let timeout = timeout.with_distance(since.elapsed(), usage.ack_limit());
+    session.timeout = timeout;
+    let queries = async {
+        let mut replies = ServerReplies {
+            info: session.ask_text(&redis::cmd("INFO")).await.map(Info),
+            settings: settings(&mut session).await,
+            clock: clock(&mut session).await,
+            pings: Vec::new(),
+            acks: None,
+            probes: Vec::new(),
+            record_probes: Vec::new(),
+        };
+        if part == Part::Master {
+            replies.probes = command_check::all(&mut session, usage).await;
+            replies.record_probes = command_check::of_records(&mut session, usage, &replies.probes).await;
+            replies.pings = pings(&mut session).await;
+            // Last, as it may use up the time.
+            replies.acks = command_check::acks(&mut session, usage, &replies.probes).await;
+        }
+        replies
+    };
+    let others = async {
+        match part {
+            Part::Master => other_connections::all(route, usage, timeout).await,
+            Part::Replica => Vec::new(),
+        }
+    };
+    let (mut replies, others) = tokio::join!(queries, others);
+    replies.probes.extend(others);
+    Ok(replies)
 }
 
 fn unreached(failure: Failure) -> Unreached {
     Unreached { is_lasting: failure.kind == FailureKind::Lasting, why: failure.reason }
-}
-
-/// Tries to subscribe to a channel.
-async fn listening(route: &ConnectTarget, channel: String, timeout: ProbeTimeout) -> Result<(), Refusal> {
-    let subscriber = timeout.wait(route.try_subscribe(&[channel])).await;
-    let subscriber = subscriber.map_err(|failure| Refusal::other(failure.reason))?;
-    subscriber.refused.as_ref().map_or(Ok(()), |error| Err(session::refusal(route, error)))
 }
 
 /// Reads settings one by one: Redis before 7.0 accepts only one name, and a pattern would return
@@ -150,7 +159,7 @@ mod tests {
     use crate::backend::redis::tests::resp::{OK, bulk, list, primary};
     use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
     use crate::config::Settings;
-    use crate::doctor::facts::{Deployment, RefusalCause};
+    use crate::doctor::facts::Deployment;
 
     async fn asked(server: &ScriptedServer, part: Part) -> Result<ServerReplies, Unreached> {
         let route = ConnectTarget::new(server.spec(), &patient());
@@ -199,8 +208,8 @@ mod tests {
         assert_eq!(replies.setting("appendfsync"), Err("this server does not have it".into()));
         assert_eq!(replies.setting("min-replicas-to-write"), Err("NOPERM no".into()));
         assert_eq!(replies.settings.len(), SETTINGS.len());
-        assert!(replies.clock.is_ok() && replies.listening.is_ok(), "{replies:?}");
-        assert!(!replies.pings.is_empty() && !replies.probes.is_empty(), "{replies:?}");
+        assert!(replies.clock.is_ok() && !replies.pings.is_empty(), "{replies:?}");
+        assert!(!replies.probes.is_empty(), "{replies:?}");
         assert!(server.was_asked("SUBSCRIBE dlock:grant:"));
     }
 
@@ -211,7 +220,7 @@ mod tests {
         let replies = asked(&server, Part::Replica).await.expect("it replies");
 
         assert!(replies.pings.is_empty() && replies.probes.is_empty(), "{replies:?}");
-        assert!(replies.record_probes.is_empty() && replies.listening.is_ok(), "{replies:?}");
+        assert!(replies.record_probes.is_empty(), "{replies:?}");
         assert!(!server.was_asked("SUBSCRIBE") && !server.was_asked("SET"));
     }
 
@@ -228,19 +237,6 @@ mod tests {
             assert_eq!(replies.is_ok(), is_reached, "{replies:?}");
             assert_eq!(server.was_asked("INFO"), is_reached);
         }
-    }
-
-    #[tokio::test]
-    async fn a_refused_subscription_is_reported() {
-        let server = ScriptedServer::start(|command| match command.split(' ').next() {
-            Some("SUBSCRIBE") => "-NOPERM no channel\r\n".to_owned(),
-            _ => primary(command),
-        });
-
-        let listening = asked(&server, Part::Master).await.expect("it replies").listening;
-
-        let refusal = listening.expect_err("it is refused");
-        assert_eq!((refusal.cause, &*refusal.said), (RefusalCause::NotPermitted, "NOPERM no channel"));
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@
 //! | `CLIENT SETINFO` | nothing: the server is not given the name of the client library |
 //! | `CLIENT SETNAME` | nothing: the server is not given the owner of the manager |
 //! | `SCRIPT LOAD`, `EVALSHA` | each script is sent as text, with `EVAL` |
+//! | `UNSUBSCRIBE` | nothing: the subscriptions last until the connection ends |
 //! | `EVAL` | none: the connection is refused, as locks need it |
 //!
 //! A command is missing if the server replies with an error that [`error_kind::is_forbidden`]
@@ -18,7 +19,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redis::{Pipeline, RedisError, RedisResult, Value};
+use redis::{Pipeline, RedisError, RedisResult, ServerError, Value};
 
 use crate::backend::redis::runtimes::Runtimes;
 use crate::backend::redis::transport::connect_target::{ConnectTarget, NewConnection};
@@ -46,6 +47,8 @@ pub(super) struct CommandFallbacks {
     closed_on_script_load: AtomicBool,
     /// Whether the server has no `EVALSHA`.
     lacks_evalsha: AtomicBool,
+    /// Whether the server has no `UNSUBSCRIBE`, or no `SUNSUBSCRIBE`.
+    lacks_unsubscribe: AtomicBool,
 }
 
 impl CommandFallbacks {
@@ -352,6 +355,14 @@ impl ConnectTarget {
     /// Notes that the server has no `EVALSHA`, as an error reply shows.
     pub(crate) fn note_lacking_evalsha(&self, refusal: &Value) {
         self.mark_lacking(&self.fallbacks.lacks_evalsha, "EVALSHA", &self.error_text(refusal));
+    }
+
+    /// Notes that the server refuses to end subscriptions, if that is the reason for `error`.
+    pub(crate) fn note_lacking_unsubscribe(&self, error: RedisError) {
+        if let Ok(error) = ServerError::try_from(error) {
+            let reason = self.shown.error_text(&error);
+            self.mark_lacking(&self.fallbacks.lacks_unsubscribe, "UNSUBSCRIBE", &reason);
+        }
     }
 
     fn error_text(&self, refusal: &Value) -> String {

@@ -3,7 +3,7 @@
 //!
 //! It needs a connection in RESP3: in RESP2 the client library does not read its messages.
 
-use redis::{Pipeline, PushInfo, PushKind, Value};
+use redis::{Pipeline, PushInfo, PushKind, RedisResult, Value};
 
 use crate::backend::redis::transport::connection::Connection;
 use crate::backend::redis::transport::inbound::Pushes;
@@ -58,23 +58,23 @@ impl ShardSubscriber {
 pub(crate) struct ShardSink(Connection);
 
 impl ShardSink {
-    /// Subscribes to `channels`. Returns `true` if all subscriptions succeeded.
-    pub(crate) async fn subscribe(&mut self, channels: &[String]) -> bool {
+    /// Subscribes to `channels`. Fails if one of the subscriptions does.
+    pub(crate) async fn subscribe(&mut self, channels: &[String]) -> RedisResult<()> {
         self.for_each("SSUBSCRIBE", channels).await
     }
 
-    pub(crate) async fn unsubscribe(&mut self, channels: &[String]) {
-        self.for_each("SUNSUBSCRIBE", channels).await;
+    pub(crate) async fn unsubscribe(&mut self, channels: &[String]) -> RedisResult<()> {
+        self.for_each("SUNSUBSCRIBE", channels).await
     }
 
     /// Sends one command per channel, since each channel has a slot of its own.
-    async fn for_each(&mut self, command: &str, channels: &[String]) -> bool {
+    async fn for_each(&mut self, command: &str, channels: &[String]) -> RedisResult<()> {
         let mut pipeline = Pipeline::with_capacity(channels.len());
         for channel in channels {
             pipeline.cmd(command).arg(channel);
         }
-        let replies = self.0.send_packed_commands(&pipeline, 0, channels.len()).await;
-        replies.is_ok_and(|replies| !replies.iter().any(|reply| matches!(reply, Value::ServerError(_))))
+        let replies = self.0.send_packed_commands(&pipeline, 0, channels.len()).await?;
+        replies.into_iter().try_for_each(|reply| reply.extract_error().map(drop))
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     async fn the_channel_of_each_message_is_returned() {
         let mut subscriber = subscriber(followed_by(message("a") + &message("b"))).await;
 
-        assert!(subscriber.sink().subscribe(&["a".to_owned()]).await);
+        assert!(subscriber.sink().subscribe(&["a".to_owned()]).await.is_ok());
 
         let mut keepalive = Keepalive::new();
         for channel in ["a", "b"] {
@@ -136,7 +136,7 @@ mod tests {
         let ended = |channel| confirmed("sunsubscribe", channel, 0);
         let messages = ended("b") + &message("a") + &ended("a");
         let mut subscriber = subscriber(followed_by(messages)).await;
-        assert!(subscriber.sink().subscribe(&["a".to_owned()]).await);
+        assert!(subscriber.sink().subscribe(&["a".to_owned()]).await.is_ok());
         let mut keepalive = Keepalive::new();
 
         let message = subscriber.next(&mut keepalive, |channel| channel == "a").await;
@@ -158,9 +158,10 @@ mod tests {
         let [a, b, c] = ["a", "b", "c"].map(str::to_owned);
         let mut sink = subscriber.sink();
 
-        assert!(sink.subscribe(&[a.clone(), c.clone()]).await);
-        assert!(!sink.subscribe(&[a.clone(), b.clone(), c.clone()]).await);
-        sink.unsubscribe(&[a, c]).await;
+        assert!(sink.subscribe(&[a.clone(), c.clone()]).await.is_ok());
+        let refused = sink.subscribe(&[a.clone(), b.clone(), c.clone()]).await;
+        assert!(refused.is_err_and(|error| error.code() == Some("NOPERM")));
+        assert!(sink.unsubscribe(&[a, c]).await.is_ok());
 
         let commands = lock(&commands).split_off(1);
         let names = ["SSUBSCRIBE a", "SSUBSCRIBE c", "SSUBSCRIBE a", "SSUBSCRIBE b", "SSUBSCRIBE c"];

@@ -1,0 +1,163 @@
+//! Tries the connections that a manager opens in addition to the one for commands.
+
+use redis::{RedisError, RedisResult, ServerError};
+
+use crate::backend::redis::probe::command_check::CommandCheck;
+use crate::backend::redis::probe::session::{self, ProbeTimeout};
+use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::doctor::facts::{Need, Probe, Refusal, RefusalCause};
+use crate::layout::Publish;
+use crate::protocol::command::{Failure, FailureKind};
+
+/// Tries each connection, one after the other.
+pub(super) async fn all(route: &ConnectTarget, usage: &CommandCheck, timeout: ProbeTimeout) -> Vec<Probe> {
+    let mut probes = messages(route, usage, timeout).await;
+    let publish = usage.encoding.publish();
+    if publish != Publish::Publish {
+        let sharded = sharded_messages(route, usage, timeout).await.into_iter();
+        // Without sharded channels, releases are published on plain ones.
+        let is_unused = |probe: &Probe| probe.reply.as_ref().is_err_and(Refusal::is_unknown);
+        probes.extend(sharded.filter(|probe| publish != Publish::Auto || !is_unused(probe)));
+    }
+    probes
+}
+
+/// Tries to receive messages, and to end the subscription to the channel of a lock.
+async fn messages(route: &ConnectTarget, usage: &CommandCheck, timeout: ProbeTimeout) -> Vec<Probe> {
+    let channels = [usage.channel()];
+    let subscriber = match timeout.wait(route.try_subscribe(&channels)).await {
+        Ok(subscriber) => subscriber,
+        Err(failure) => return vec![subscribing("SUBSCRIBE", Err(unopened(failure)))],
+    };
+    let refused = subscriber.refused.as_ref();
+    let reply = refused.map_or(Ok(()), |error| Err(session::refusal(route, error)));
+    let mut probes = vec![subscribing("SUBSCRIBE", reply)];
+    if !usage.encoding.has_queue() {
+        let mut sink = subscriber.sink();
+        let ended = timeout.wait(async { Ok(sink.unsubscribe(&channels).await) }).await;
+        probes.push(unsubscribing("UNSUBSCRIBE", outcome(route, ended)));
+    }
+    probes
+}
+
+/// Does the same as [`messages`] with sharded channels.
+async fn sharded_messages(route: &ConnectTarget, usage: &CommandCheck, timeout: ProbeTimeout) -> Vec<Probe> {
+    let channels = [usage.channel()];
+    let subscriber = match timeout.wait(route.open_for_shards()).await {
+        Ok(subscriber) => subscriber,
+        Err(failure) => return vec![subscribing("SSUBSCRIBE", Err(unopened(failure)))],
+    };
+    let mut sink = subscriber.sink();
+    let begun = timeout.wait(async { Ok(sink.subscribe(&channels).await) }).await;
+    let ended = timeout.wait(async { Ok(sink.unsubscribe(&channels).await) }).await;
+    vec![
+        subscribing("SSUBSCRIBE", outcome(route, begun)),
+        unsubscribing("SUNSUBSCRIBE", outcome(route, ended)),
+    ]
+}
+
+fn subscribing(command: &'static str, reply: Result<(), Refusal>) -> Probe {
+    let rule = if command == "SUBSCRIBE" { "+subscribe" } else { "+ssubscribe" };
+    Probe { command, rule: Some(rule), need: Need::Telling, reply }
+}
+
+fn unsubscribing(command: &'static str, reply: Result<(), Refusal>) -> Probe {
+    let rule = if command == "UNSUBSCRIBE" { "+unsubscribe" } else { "+sunsubscribe" };
+    Probe { command, rule: Some(rule), need: Need::Unsubscribing, reply }
+}
+
+/// Returns why a command on an open connection failed.
+fn outcome(route: &ConnectTarget, reply: Result<RedisResult<()>, Failure>) -> Result<(), Refusal> {
+    let refused = |error: RedisError| match ServerError::try_from(error) {
+        Ok(error) => session::refusal(route, &error),
+        Err(error) => Refusal::other(route.failure(error).reason),
+    };
+    reply.map_err(|failure| Refusal::other(failure.reason))?.map_err(refused)
+}
+
+/// Returns why there is no such connection, although there is one for commands: if that lasts, the
+/// server lacks a command that begins it.
+fn unopened(failure: Failure) -> Refusal {
+    let is_lasting = failure.kind == FailureKind::Lasting;
+    let cause = if is_lasting { RefusalCause::NoCommand } else { RefusalCause::Other };
+    Refusal { cause, said: failure.reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::redis::probe::session::ProbeTimeout;
+    use crate::backend::redis::tests::resp::{array, bulk, primary, push};
+    use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
+    use crate::config::Settings;
+    use crate::doctor::facts::Deployment;
+    use crate::layout::Layout;
+
+    /// Returns the commands that were tried on a server that replies `refusal` to commands with
+    /// this name, and the error of each.
+    async fn tried(
+        topology: Deployment,
+        settings: &Settings,
+        (refused, refusal): (&'static str, &'static str),
+    ) -> Vec<(&'static str, Option<RefusalCause>)> {
+        let server = ScriptedServer::start(move |command| {
+            let (name, channel) = command.split_once(' ').unwrap_or((command, ""));
+            let confirmed = |encode: fn([String; 3]) -> String| {
+                encode([bulk(&name.to_lowercase()), bulk(channel), ":1\r\n".to_owned()])
+            };
+            match name {
+                _ if name == refused => format!("{refusal}\r\n"),
+                "UNSUBSCRIBE" => confirmed(array),
+                "SSUBSCRIBE" | "SUNSUBSCRIBE" => confirmed(push),
+                _ => primary(command),
+            }
+        });
+        let route = ConnectTarget::new(server.spec(), settings);
+        let usage = CommandCheck::new(topology, settings);
+        let probes = all(&route, &usage, ProbeTimeout::new(LIMIT)).await;
+        let outcome = |probe: Probe| (probe.command, probe.reply.err().map(|refusal| refusal.cause));
+        probes.into_iter().map(outcome).collect()
+    }
+
+    #[tokio::test]
+    async fn each_connection_that_the_layout_needs_is_tried() {
+        let (native, redisson) = (patient(), Settings { layout: Layout::Redisson, ..patient() });
+        let both = Settings { publish: Publish::Both, ..redisson.clone() };
+        for (topology, settings, expected) in [
+            (Deployment::One, &native, "SUBSCRIBE"),
+            (Deployment::Quorum, &native, "SUBSCRIBE UNSUBSCRIBE"),
+            (Deployment::One, &redisson, "SUBSCRIBE UNSUBSCRIBE"),
+            (Deployment::One, &both, "SUBSCRIBE UNSUBSCRIBE SSUBSCRIBE SUNSUBSCRIBE"),
+            (Deployment::Cluster, &redisson, "SUBSCRIBE UNSUBSCRIBE SSUBSCRIBE SUNSUBSCRIBE"),
+        ] {
+            let probes = tried(topology, settings, ("none", "")).await;
+
+            let names: Vec<_> = probes.iter().map(|(command, _)| *command).collect();
+            assert_eq!(names.join(" "), expected, "{topology:?}");
+            assert!(probes.iter().all(|(_, cause)| cause.is_none()), "{probes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_command_of_a_subscriber_is_named() {
+        use RefusalCause::{NoCommand, NotPermitted};
+        let redisson = Settings { layout: Layout::Redisson, ..patient() };
+        let (forbidden, unknown) = ("-NOPERM no", "-ERR unknown command");
+        for (command, reply, expected) in [
+            ("SUBSCRIBE", forbidden, Some(NotPermitted)),
+            ("UNSUBSCRIBE", forbidden, Some(NotPermitted)),
+            ("UNSUBSCRIBE", unknown, Some(NoCommand)),
+            ("SSUBSCRIBE", forbidden, Some(NotPermitted)),
+            ("SUNSUBSCRIBE", forbidden, Some(NotPermitted)),
+            ("SSUBSCRIBE", unknown, None), // the server has only plain channels
+        ] {
+            let probes = tried(Deployment::Cluster, &redisson, (command, reply)).await;
+
+            let failed: Vec<_> = probes.iter().filter_map(|(name, cause)| Some((*name, (*cause)?))).collect();
+            let expected: Vec<_> = expected.map(|cause| (command, cause)).into_iter().collect();
+            assert_eq!(failed, expected, "{command}: {reply}");
+        }
+        let probes = tried(Deployment::Cluster, &redisson, ("HELLO", unknown)).await;
+        assert_eq!(probes, [("SUBSCRIBE", None), ("UNSUBSCRIBE", None)]);
+    }
+}
