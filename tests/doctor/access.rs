@@ -178,11 +178,27 @@ async fn an_optional_command_that_closes_the_connection_is_named() {
         let finding = worst(&report, check);
         assert!(finding.severity() > Fine && finding.found().contains(command), "{command}: {report}");
         assert_finds(&report, "commands", Fine, "");
-        assert!(finding.found().contains("closed the connection") || command == "SUBSCRIBE", "{finding}");
+        let has_own_connection = ["SUBSCRIBE", "CLIENT TRACKING"].contains(&command);
+        assert!(finding.found().contains("closed the connection") || has_own_connection, "{finding}");
     }
-    let without_info = FilterProxy::in_front_of(&server, &[("CLIENT SETINFO", Lack::Closes)]);
-    assert_at_worst(&examine(&without_info.url_with("")).await, Fine);
+    let without_setinfo = FilterProxy::in_front_of(&server, &[("CLIENT SETINFO", Lack::Closes)]);
+    assert_at_worst(&examine(&without_setinfo.url_with("")).await, Fine);
     assert_eq!(server.call(&["KEYS", "*"]), Reply::List(Vec::new()));
+}
+
+#[tokio::test]
+async fn a_server_that_sends_no_invalidations_is_found() {
+    let server = well_configured().start();
+    for command in ["HELLO", "CLIENT TRACKING"] {
+        for lack in Lack::ALL {
+            let proxy = FilterProxy::in_front_of(&server, &[(command, lack)]);
+
+            let report = examine(&proxy.url_with("")).await;
+
+            assert_finds(&report, "tracking", Note, "`CLIENT TRACKING`");
+            assert_at_worst(&report, Note);
+        }
+    }
 }
 
 #[tokio::test]

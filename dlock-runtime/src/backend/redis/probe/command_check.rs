@@ -30,7 +30,7 @@ pub(super) struct CommandCheck {
     /// How long writes wait for replicas; `None` if no replica must acknowledge them.
     waits: Option<Duration>,
     /// Whether the manager uses client tracking.
-    tracks: bool,
+    pub(super) tracks: bool,
     /// A name in the namespace that no lock has.
     pub(super) key: String,
     us: TokenSource,
@@ -137,9 +137,6 @@ pub(super) async fn all(session: &mut ProbeSession<'_>, usage: &CommandCheck) ->
         }
         if usage.topology == Deployment::Cluster {
             to.command("ASKING", "+asking", Need::Locks, &["ASKING"]);
-        }
-        if usage.tracks {
-            to.command("CLIENT TRACKING", "+client|tracking", Need::Tracking, &["CLIENT", "TRACKING", "OFF"]);
         }
         to.command("CLIENT SETNAME", "+client|setname", Need::Owner, &["CLIENT", "SETNAME", "dlock-doctor"]);
         if usage.waits.is_some() {
@@ -298,12 +295,6 @@ mod tests {
     const STRINGS: &str = "PING SET GETRANGE PTTL APPEND PEXPIRE SCRIPT-LOAD EVAL EVALSHA TIME SET DEL";
     const STEPS: &str = "acquiring-a-lock renewing-it waiting-for-it inspecting-it releasing-it";
 
-    fn settings() -> Settings {
-        let mut settings = patient();
-        settings.rules.tracking = true;
-        settings
-    }
-
     /// The outcome of a check of a server that gives `replies` to commands that start so, and `OK`
     /// to all others.
     async fn checked(
@@ -331,60 +322,25 @@ mod tests {
 
     #[tokio::test]
     async fn the_commands_that_a_manager_needs_are_tried() {
-        let (native, redisson) = (settings(), Settings { layout: Layout::Redisson, ..settings() });
+        let (native, redisson) = (patient(), Settings { layout: Layout::Redisson, ..patient() });
         let publish = |publish| Settings { publish, ..redisson.clone() };
-        let mut untracked = native.clone();
-        (untracked.rules.tracking, untracked.rules.replica_acks) = (false, 1);
+        let mut acknowledged = native.clone();
+        acknowledged.rules.replica_acks = 1;
         let no_sharded: &[_] = &[("SPUBLISH", "-ERR unknown command 'SPUBLISH'")];
         let not_allowed: &[_] = &[("SPUBLISH", "-NOPERM no")];
 
         for (topology, settings, replies, expected) in [
-            (Deployment::One, &native, &[][..], "STRINGS PUBLISH CLIENT-TRACKING CLIENT-SETNAME STEPS"),
-            (Deployment::One, &untracked, &[], "STRINGS PUBLISH CLIENT-SETNAME WAIT STEPS"),
-            (
-                Deployment::Sentinels,
-                &native,
-                &[],
-                "STRINGS PUBLISH ROLE CLIENT-TRACKING CLIENT-SETNAME STEPS",
-            ),
-            (
-                Deployment::Cluster,
-                &native,
-                &[],
-                "STRINGS PUBLISH ROLE ASKING CLIENT-TRACKING CLIENT-SETNAME STEPS",
-            ),
-            (Deployment::Quorum, &redisson, &[], "STRINGS PUBLISH CLIENT-TRACKING CLIENT-SETNAME STEPS"),
-            (Deployment::One, &redisson, &[], "PUBLISH CLIENT-TRACKING CLIENT-SETNAME STEPS"),
-            (
-                Deployment::One,
-                &publish(Publish::Both),
-                &[],
-                "PUBLISH SPUBLISH CLIENT-TRACKING CLIENT-SETNAME STEPS",
-            ),
-            (
-                Deployment::One,
-                &publish(Publish::Spublish),
-                &[],
-                "SPUBLISH CLIENT-TRACKING CLIENT-SETNAME STEPS",
-            ),
-            (
-                Deployment::Cluster,
-                &redisson,
-                &[],
-                "SPUBLISH ROLE ASKING CLIENT-TRACKING CLIENT-SETNAME STEPS",
-            ),
-            (
-                Deployment::Cluster,
-                &redisson,
-                no_sharded,
-                "PUBLISH ROLE ASKING CLIENT-TRACKING CLIENT-SETNAME STEPS",
-            ),
-            (
-                Deployment::Cluster,
-                &redisson,
-                not_allowed,
-                "SPUBLISH ROLE ASKING CLIENT-TRACKING CLIENT-SETNAME STEPS",
-            ),
+            (Deployment::One, &native, &[][..], "STRINGS PUBLISH CLIENT-SETNAME STEPS"),
+            (Deployment::One, &acknowledged, &[], "STRINGS PUBLISH CLIENT-SETNAME WAIT STEPS"),
+            (Deployment::Sentinels, &native, &[], "STRINGS PUBLISH ROLE CLIENT-SETNAME STEPS"),
+            (Deployment::Cluster, &native, &[], "STRINGS PUBLISH ROLE ASKING CLIENT-SETNAME STEPS"),
+            (Deployment::Quorum, &redisson, &[], "STRINGS PUBLISH CLIENT-SETNAME STEPS"),
+            (Deployment::One, &redisson, &[], "PUBLISH CLIENT-SETNAME STEPS"),
+            (Deployment::One, &publish(Publish::Both), &[], "PUBLISH SPUBLISH CLIENT-SETNAME STEPS"),
+            (Deployment::One, &publish(Publish::Spublish), &[], "SPUBLISH CLIENT-SETNAME STEPS"),
+            (Deployment::Cluster, &redisson, &[], "SPUBLISH ROLE ASKING CLIENT-SETNAME STEPS"),
+            (Deployment::Cluster, &redisson, no_sharded, "PUBLISH ROLE ASKING CLIENT-SETNAME STEPS"),
+            (Deployment::Cluster, &redisson, not_allowed, "SPUBLISH ROLE ASKING CLIENT-SETNAME STEPS"),
         ] {
             let (probes, _) = checked(topology, settings, replies).await;
 
@@ -402,7 +358,7 @@ mod tests {
             ("EVALSHA", "-NOSCRIPT none"),
             ("PUBLISH", "-NOPERM no"),
         ];
-        let (probes, _) = checked(Deployment::One, &settings(), refused).await;
+        let (probes, _) = checked(Deployment::One, &patient(), refused).await;
 
         let failed: Vec<_> = probes
             .iter()
@@ -429,7 +385,7 @@ mod tests {
     async fn evalsha_is_not_needed_without_script_load() {
         let refused: &[_] = &[("SCRIPT LOAD", "-NOPERM no"), ("EVALSHA", "-NOPERM no")];
 
-        let (probes, _) = checked(Deployment::One, &settings(), refused).await;
+        let (probes, _) = checked(Deployment::One, &patient(), refused).await;
 
         let failed: Vec<_> = probes.iter().filter(|probe| probe.reply.is_err()).collect();
         assert!(failed.len() == 1 && failed[0].command == "SCRIPT LOAD", "{failed:?}");
@@ -437,7 +393,7 @@ mod tests {
 
     #[tokio::test]
     async fn locks_are_used_if_only_another_purpose_is_refused() {
-        let (probes, _) = checked(Deployment::One, &settings(), &[("PUBLISH", "-NOPERM no")]).await;
+        let (probes, _) = checked(Deployment::One, &patient(), &[("PUBLISH", "-NOPERM no")]).await;
 
         let steps: Vec<_> = probes.iter().filter(|probe| probe.rule.is_none()).collect();
         let needs: Vec<_> = steps.iter().map(|step| step.need).collect();
@@ -446,7 +402,7 @@ mod tests {
 
     #[tokio::test]
     async fn replicas_are_counted_if_they_must_acknowledge() {
-        let mut settings = settings();
+        let mut settings = patient();
         settings.rules.replica_acks = 2;
         let limit = replica_acks::ack_limit(settings.rules.response_timeout).as_millis();
         let counts = format!("WAIT 2 {limit}");
@@ -487,7 +443,7 @@ mod tests {
             (Deployment::One, &[("PEXPIRE", "-NOPERM no")], false),
             (Deployment::Quorum, &[], false),
         ] {
-            let (_, of_records) = checked(topology, &settings(), replies).await;
+            let (_, of_records) = checked(topology, &patient(), replies).await;
 
             assert_eq!(names(&of_records), if is_tried { OF_RECORDS } else { "" }, "{topology:?}");
         }
@@ -495,9 +451,9 @@ mod tests {
 
     #[test]
     fn a_check_uses_a_key_that_no_lock_has() {
-        let redisson = Settings { layout: Layout::Redisson, namespace: String::new(), ..settings() };
+        let redisson = Settings { layout: Layout::Redisson, namespace: String::new(), ..patient() };
         let (native, redisson) = (
-            CommandCheck::new(Deployment::One, &settings()),
+            CommandCheck::new(Deployment::One, &patient()),
             CommandCheck::new(Deployment::Cluster, &redisson),
         );
         assert!(native.key.starts_with("dlock:##doctor:"), "{}", native.key);

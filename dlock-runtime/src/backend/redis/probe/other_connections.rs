@@ -19,7 +19,21 @@ pub(super) async fn all(route: &ConnectTarget, usage: &CommandCheck, timeout: Pr
         let is_unused = |probe: &Probe| probe.reply.as_ref().is_err_and(Refusal::is_unknown);
         probes.extend(sharded.filter(|probe| publish != Publish::Auto || !is_unused(probe)));
     }
+    if usage.tracks {
+        probes.push(tracking(route, timeout).await);
+    }
     probes
+}
+
+/// Tries to receive invalidations, which needs `HELLO 3`, too.
+async fn tracking(route: &ConnectTarget, timeout: ProbeTimeout) -> Probe {
+    let opened = timeout.wait(route.try_tracking()).await;
+    let reply = match opened {
+        Ok((_, Some(error))) => Err(session::refusal(route, &error)),
+        Ok((_, None)) => Ok(()),
+        Err(failure) => Err(unopened(failure)),
+    };
+    Probe { command: "CLIENT TRACKING", rule: Some("+client|tracking"), need: Need::Tracking, reply }
 }
 
 /// Tries to receive messages, and to end the subscription to the channel of a lock.
@@ -135,6 +149,22 @@ mod tests {
             let names: Vec<_> = probes.iter().map(|(command, _)| *command).collect();
             assert_eq!(names.join(" "), expected, "{topology:?}");
             assert!(probes.iter().all(|(_, cause)| cause.is_none()), "{probes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn tracking_is_tried_over_its_own_connection() {
+        use RefusalCause::{NoCommand, NotPermitted};
+        let mut settings = patient();
+        settings.rules.tracking = true;
+        for (command, reply, expected) in [
+            ("none", "", None),
+            ("CLIENT", "-NOPERM no", Some(NotPermitted)),
+            ("HELLO", "-ERR unknown command 'HELLO'", Some(NoCommand)),
+        ] {
+            let probes = tried(Deployment::One, &settings, (command, reply)).await;
+
+            assert_eq!(probes, [("SUBSCRIBE", None), ("CLIENT TRACKING", expected)], "{command}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, ProtocolVersion, RedisConnectionInfo, Value};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, ProtocolVersion, RedisConnectionInfo, ServerError, Value};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::backend::redis::runtimes::Runtimes;
@@ -125,19 +125,28 @@ impl ConnectTarget {
     /// Opens a connection with key tracking, and returns its invalidations. Replies on it do not
     /// time out.
     pub(crate) async fn open_for_tracking(&self) -> Result<(Connection, Pushes), Failure> {
+        match self.try_tracking().await? {
+            (_, Some(error)) => Err(self.failure(error.into())),
+            (opened, None) => Ok(opened),
+        }
+    }
+
+    /// Like [`open_for_tracking`](Self::open_for_tracking), with the error by which the server
+    /// refused key tracking, if it did.
+    pub(crate) async fn try_tracking(&self) -> Result<((Connection, Pushes), Option<ServerError>), Failure> {
         let config = self.timeouts().set_response_timeout(None);
         let mut tracking = Pipeline::with_capacity(2);
         tracking.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
         let attempt = self.attempt();
         let open = || self.open_for_pushes(config.clone(), attempt);
         let named = |(connection, _): &(_, _)| self.timed(connection);
-        let ((connection, pushes), replies) =
-            self.begin(open, named, tracking, attempt, Evidence::None).await?;
-        let mut replies = replies.map_err(|error| self.connection_failure(error, connection.inbound()))?;
-        match replies.pop() {
-            Some(Value::ServerError(error)) => Err(self.failure(error.into())),
-            _ => Ok((connection, pushes)),
-        }
+        let (opened, replies) = self.begin(open, named, tracking, attempt, Evidence::None).await?;
+        let mut replies = replies.map_err(|error| self.connection_failure(error, opened.0.inbound()))?;
+        let refused = match replies.pop() {
+            Some(Value::ServerError(error)) => Some(error),
+            _ => None,
+        };
+        Ok((opened, refused))
     }
 
     /// Opens a connection for sharded pub/sub.
