@@ -16,6 +16,8 @@ async fn a_fleet_is_examined_from_its_sentinels_to_its_replicas() {
     let before = examine(&url).await;
     fleet.master().call(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     let after = examine(&url).await;
+    fleet.master().call(&["CONFIG", "SET", "min-replicas-max-lag", "0"]);
+    let without_lag = examine(&url).await;
     let (hosts, name) = url.rsplit_once('/').expect("the name follows the hosts");
     let (most, _) = hosts.rsplit_once(',').expect("there are three");
     let not_all = examine(&format!("{most}/{name}")).await;
@@ -23,7 +25,8 @@ async fn a_fleet_is_examined_from_its_sentinels_to_its_replicas() {
     let one_less = examine(&url).await;
 
     assert_finds(&before, "replication", Warning, "2 replicas online, and `min-replicas-to-write` is 0");
-    assert_finds(&after, "replication", Fine, "is 1");
+    assert_finds(&after, "replication", Fine, "`min-replicas-max-lag` are set");
+    assert_finds(&without_lag, "replication", Warning, "`min-replicas-max-lag` is 0");
     assert_finds(&after, "sentinels", Fine, "3 of 3 sentinels reply, and agree");
     assert_finds(&after, "quorum", Fine, "");
     assert_finds(&after, "clocks", Fine, "");

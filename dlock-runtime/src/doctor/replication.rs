@@ -103,27 +103,25 @@ pub(super) fn replication(info: &Info, replies: &ServerReplies, terms: &Terms) -
         return Finding::new(Warning, CHECK, format!("{replicas} online"), meaning)
             .advice("start a replica, and check that it can log in (`masteruser`, `masterauth`)");
     }
-    match replies.setting("min-replicas-to-write").map(str::parse::<u64>) {
-        Ok(Ok(0)) => {
-            let found = format!("{replicas} online, and `min-replicas-to-write` is 0");
-            let meaning = "a primary that is cut off from its replicas keeps granting locks, which the new primary grants as well";
-            Finding::new(Warning, CHECK, found, meaning).advice(ADVICE)
-        }
-        Ok(Ok(least)) => {
-            let found = format!("{replicas} online, and `min-replicas-to-write` is {least}");
-            Finding::new(
-                Fine,
-                CHECK,
-                found,
-                "a primary that is cut off from its replicas stops granting locks after `min-replicas-max-lag`",
-            )
-        }
-        Ok(Err(_)) => Finding::unread(CHECK, "`min-replicas-to-write`", "it is not a number", ADVICE),
-        Err(why) => {
-            let what = format!("{replicas} online; `min-replicas-to-write`");
-            Finding::unread(CHECK, &what, &why, "`CONFIG GET min-replicas-to-write`: it should be 1 or more")
+    for name in ["min-replicas-to-write", "min-replicas-max-lag"] {
+        let (what, by_hand) =
+            (format!("{replicas} online; `{name}`"), format!("`CONFIG GET {name}`: it should be 1 or more"));
+        match replies.setting(name).map(str::parse::<u64>) {
+            Ok(Ok(0)) => {
+                let found = format!("{replicas} online, and `{name}` is 0");
+                let meaning = "a primary that is cut off from its replicas keeps granting locks, which the new primary grants as well";
+                return Finding::new(Warning, CHECK, found, meaning).advice(ADVICE);
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return Finding::unread(CHECK, &what, "it is not a number", &by_hand),
+            Err(why) => return Finding::unread(CHECK, &what, &why, &by_hand),
         }
     }
+    let found =
+        format!("{replicas} online, and both `min-replicas-to-write` and `min-replicas-max-lag` are set");
+    let meaning =
+        "a primary that is cut off from its replicas stops granting locks after `min-replicas-max-lag`";
+    Finding::new(Fine, CHECK, found, meaning)
 }
 
 /// Checks that enough replicas acknowledge a write in time. `None` if they do, or if the reason why
@@ -214,15 +212,19 @@ mod tests {
     #[test]
     fn a_master_that_may_be_failed_over_must_ask_its_replicas() {
         let with = info("slave0:ip=h,port=1,state=online,offset=1,lag=0");
-        let least = |value: &str| {
+        let of = |least: &str, lag: &str| {
             let mut replies = replies();
-            replies.settings = vec![("min-replicas-to-write", Ok(value.to_owned()))];
+            let settings = [("min-replicas-to-write", least), ("min-replicas-max-lag", lag)];
+            replies.settings = settings.map(|(name, value)| (name, Ok(value.to_owned()))).into();
             replies
         };
+        let least = |value: &str| of(value, "10");
         let alone = terms();
         let watched = Terms { topology: Deployment::Sentinels, ..terms() };
 
-        assert_is(&replication(&with, &least("1"), &watched), Fine, "is 1");
+        assert_is(&replication(&with, &least("1"), &watched), Fine, "are set");
+        assert_is(&replication(&with, &of("1", "0"), &watched), Warning, "`min-replicas-max-lag` is 0");
+        assert_is(&replication(&with, &of("1", "x"), &watched), Note, "it is not a number");
         assert_is(&replication(&with, &least("0"), &watched), Warning, "min-replicas-to-write 1");
         assert_is(&replication(&with, &replies(), &watched), Note, "`CONFIG GET min-replicas-to-write`");
         assert_is(
