@@ -42,6 +42,8 @@ async fn data_loss_by_a_restart_is_found() {
     assert_finds(&set("save", "3600 1").await, "persistence", Warning, "`appendonly` is not set");
     assert_finds(&set("appendonly", "yes").await, "persistence", Note, "everysec");
     assert_finds(&set("appendfsync", "always").await, "persistence", Fine, "always");
+    let on_rewrite = set("no-appendfsync-on-rewrite", "yes").await;
+    assert_finds(&on_rewrite, "persistence", Note, "`no-appendfsync-on-rewrite yes`");
 }
 
 #[tokio::test]

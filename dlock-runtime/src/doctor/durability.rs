@@ -58,27 +58,37 @@ pub(super) fn memory(info: &Info) -> Finding {
 /// Checks what a restart loses.
 pub(super) fn persistence(info: &Info, replies: &ServerReplies, terms: &Terms) -> Finding {
     const CHECK: &str = "persistence";
-    const ADVICE: &str = "set `appendonly yes` and `appendfsync always` if no restart may lose a lock";
+    const ADVICE: &str = "set `appendonly yes`, `appendfsync always`, and `no-appendfsync-on-rewrite no` if no restart may lose a lock";
     if info.number("aof_enabled") == Some(1) {
-        return match replies.setting("appendfsync") {
-            Ok("always") => {
-                let found = "`appendonly yes` with `appendfsync always`";
-                Finding::new(Fine, CHECK, found, "a restart keeps every granted lock")
-            }
-            Ok(often) => {
-                let lost = if often == "everysec" { "of the last second" } else { "of the last half minute" };
-                let meaning = format!(
-                    "a restart keeps locks; a crash of the machine may lose those {lost}, and other clients may acquire them \
-                     while they are held"
-                );
-                let found = format!("`appendonly yes` with `appendfsync {often}`");
-                Finding::new(Note, CHECK, found, meaning).advice(ADVICE)
-            }
-            Err(why) => {
+        let (often, on_rewrite) = match (
+            replies.setting("appendfsync"),
+            replies.setting("no-appendfsync-on-rewrite"),
+        ) {
+            (Ok(often), Ok(on_rewrite)) => (often, on_rewrite),
+            (Err(why), _) | (_, Err(why)) => {
                 let what = "`appendonly` is `yes`; how often it is flushed to disk";
-                Finding::unread(CHECK, what, &why, "`CONFIG GET appendfsync`: only `always` loses nothing")
+                let by_hand = "`CONFIG GET appendfsync` and `CONFIG GET no-appendfsync-on-rewrite`: only `always` and `no` lose nothing";
+                return Finding::unread(CHECK, what, &why, by_hand);
             }
         };
+        let (found, lost) = match (often, on_rewrite) {
+            ("always", "no") => {
+                let found = "`appendonly yes` with `appendfsync always`";
+                return Finding::new(Fine, CHECK, found, "a restart keeps every granted lock");
+            }
+            ("always" | "everysec", "yes") => {
+                ("`no-appendfsync-on-rewrite yes`", "since the start of a snapshot or a rewrite")
+            }
+            ("everysec", _) => ("", "of the last second"),
+            _ => ("", "of the last half minute"),
+        };
+        let with = if found.is_empty() { "" } else { " and " };
+        let found = format!("`appendonly yes` with `appendfsync {often}`{with}{found}");
+        let meaning = format!(
+            "a restart keeps locks; a crash of the machine may lose those {lost}, and other clients may acquire them while they \
+             are held"
+        );
+        return Finding::new(Note, CHECK, found, meaning).advice(ADVICE);
     }
     if terms.topology == Deployment::Quorum {
         let meaning = "a restart loses its locks, which the other servers keep: it votes again when the longest lease has expired";
@@ -137,12 +147,26 @@ mod tests {
             replies.settings = vec![(name, Ok(value.to_owned()))];
             replies
         };
+        let flushed = |often, on_rewrite: &str| {
+            let mut replies = set("appendfsync", often);
+            replies.settings.push(("no-appendfsync-on-rewrite", Ok(on_rewrite.to_owned())));
+            replies
+        };
         let (aof, none) = (info("aof_enabled:1"), info("aof_enabled:0"));
 
-        assert_is(&persistence(&aof, &set("appendfsync", "always"), &terms()), Fine, "always");
-        assert_is(&persistence(&aof, &set("appendfsync", "everysec"), &terms()), Note, "last second");
-        assert_is(&persistence(&aof, &set("appendfsync", "no"), &terms()), Note, "half minute");
-        assert_is(&persistence(&aof, &replies(), &terms()), Note, "`CONFIG GET appendfsync`");
+        for (often, on_rewrite, severity, said) in [
+            ("always", "no", Fine, "always"),
+            ("always", "yes", Note, "`appendfsync always` and `no-appendfsync-on-rewrite yes`"),
+            ("everysec", "no", Note, "of the last second"),
+            ("everysec", "yes", Note, "since the start of a snapshot"),
+            ("no", "no", Note, "half minute"),
+            ("no", "yes", Note, "half minute"),
+        ] {
+            assert_is(&persistence(&aof, &flushed(often, on_rewrite), &terms()), severity, said);
+        }
+        for unread in [replies(), set("appendfsync", "always"), set("no-appendfsync-on-rewrite", "no")] {
+            assert_is(&persistence(&aof, &unread, &terms()), Note, "by hand: `CONFIG GET appendfsync`");
+        }
         assert_is(&persistence(&none, &set("save", ""), &terms()), Warning, "loses every lock");
         assert_is(&persistence(&none, &set("save", "3600 1"), &terms()), Warning, "last snapshot");
         let voter = Terms { topology: Deployment::Quorum, ..terms() };

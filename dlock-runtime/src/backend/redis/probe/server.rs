@@ -146,7 +146,13 @@ fn as_micros(time: Duration) -> i64 {
 }
 
 /// Settings that `INFO` does not contain.
-const SETTINGS: [&str; 4] = ["appendfsync", "save", "min-replicas-to-write", "min-replicas-max-lag"];
+const SETTINGS: [&str; 5] = [
+    "appendfsync",
+    "no-appendfsync-on-rewrite",
+    "save",
+    "min-replicas-to-write",
+    "min-replicas-max-lag",
+];
 const CLOCK_SAMPLES: usize = 3;
 const PINGS: usize = 100;
 const LONGEST_PINGING: Duration = Duration::from_secs(1);
