@@ -1,5 +1,6 @@
 //! Servers whose configuration can lose data.
 
+use dlock_runtime::doctor::Finding;
 use dlock_runtime::doctor::Severity::{Danger, Note, Ok as Fine, Warning};
 use dlock_tests::RedisServer;
 
@@ -67,6 +68,12 @@ async fn a_disk_that_fails_is_found() {
     dlock_tests::within(std::time::Duration::from_secs(5), "the snapshot that fails", failed).await;
 
     let report = examine(&server.url()).await;
+    server.call(&["CONFIG", "SET", "save", ""]);
+    let without_snapshots = examine(&server.url()).await;
 
     assert_finds(&report, "persistence", Danger, "rdb_last_bgsave_status");
+    assert_finds(&report, "commands", Danger, "MISCONF");
+    let disk = without_snapshots.findings().iter().find(|at| at.found().contains("rdb_last_bgsave_status"));
+    assert_eq!(disk.map(Finding::severity), Some(Warning), "{without_snapshots}");
+    assert_finds(&without_snapshots, "commands", Fine, "");
 }

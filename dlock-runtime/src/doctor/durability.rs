@@ -104,12 +104,26 @@ pub(super) fn persistence(info: &Info, replies: &ServerReplies, terms: &Terms) -
     Finding::new(Warning, CHECK, found, meaning).advice(ADVICE)
 }
 
-/// Checks the disk: a server that cannot write to it refuses writes.
-pub(super) fn failing_disk(info: &Info) -> Option<Finding> {
-    let fields = ["aof_last_write_status", "rdb_last_bgsave_status"];
-    let failed = fields.into_iter().find(|field| info.get(field).is_some_and(|status| status != "ok"))?;
-    let meaning = "it refuses new locks and renewals while it cannot write to its disk";
-    let finding = Finding::new(Danger, "persistence", format!("`{failed}` is not `ok`"), meaning);
+/// Checks the disk: a server that cannot write to it refuses writes, unless its settings say that
+/// it does not need the disk.
+pub(super) fn failing_disk(info: &Info, replies: &ServerReplies) -> Option<Finding> {
+    const CHECK: &str = "persistence";
+    const AOF: &str = "aof_last_write_status";
+    const RDB: &str = "rdb_last_bgsave_status";
+    const REFUSES: &str = "it refuses new locks and renewals while it cannot write to its disk";
+    let has_failed = |field: &str| info.get(field).is_some_and(|status| status != "ok");
+    let is = |setting, value| replies.setting(setting) == Ok(value);
+    let stops = !is("save", "") && !is("stop-writes-on-bgsave-error", "no");
+    let (severity, failed, meaning) = if has_failed(AOF) && info.number("aof_enabled") != Some(0) {
+        (Danger, AOF, REFUSES)
+    } else if has_failed(RDB) && stops {
+        (Danger, RDB, REFUSES)
+    } else if has_failed(RDB) {
+        (Warning, RDB, "snapshots fail: a restart without `appendonly` loses locks")
+    } else {
+        return None;
+    };
+    let finding = Finding::new(severity, CHECK, format!("`{failed}` is not `ok`"), meaning);
     Some(finding.advice("read the server's log: the disk may be full, or the directory read-only"))
 }
 
@@ -174,10 +188,24 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_fails_is_dangerous() {
-        let fine = info("aof_last_write_status:ok rdb_last_bgsave_status:ok");
-        assert!(failing_disk(&fine).is_none());
-        let failed = failing_disk(&info("aof_last_write_status:ok rdb_last_bgsave_status:err"));
-        assert_is(&failed.expect("it is found"), Danger, "rdb_last_bgsave_status");
+    fn a_disk_that_fails_is_dangerous_if_the_server_needs_it() {
+        let with = |settings: &[(&'static str, &str)]| {
+            let settings = settings.iter().map(|(name, value)| (*name, Ok((*value).to_owned())));
+            ServerReplies { settings: settings.collect(), ..replies() }
+        };
+        let (aof, rdb) = ("aof_last_write_status:err", "rdb_last_bgsave_status:err");
+        let (save, stop) = ("save", "stop-writes-on-bgsave-error");
+        for (text, settings, severity) in [
+            ("aof_last_write_status:ok rdb_last_bgsave_status:ok", &[][..], None),
+            (&format!("aof_enabled:1 {aof}"), &[], Some(Danger)),
+            (&format!("aof_enabled:0 {aof}"), &[], None),
+            (rdb, &[], Some(Danger)),
+            (rdb, &[(save, "3600 1"), (stop, "yes")], Some(Danger)),
+            (rdb, &[(save, ""), (stop, "yes")], Some(Warning)),
+            (rdb, &[(save, "3600 1"), (stop, "no")], Some(Warning)),
+        ] {
+            let found = failing_disk(&info(text), &with(settings));
+            assert_eq!(found.map(|finding| finding.severity()), severity, "{text} {settings:?}");
+        }
     }
 }

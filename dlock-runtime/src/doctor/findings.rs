@@ -80,7 +80,7 @@ fn of_master(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
             findings.push(durability::eviction(info));
             findings.push(durability::memory(info));
             findings.push(durability::persistence(info, replies, terms));
-            findings.extend(durability::failing_disk(info));
+            findings.extend(durability::failing_disk(info, replies));
             findings.push(replication::replication(info, replies, terms));
             findings.extend(connectivity::forks(info, terms));
         }

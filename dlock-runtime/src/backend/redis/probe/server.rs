@@ -146,10 +146,11 @@ fn as_micros(time: Duration) -> i64 {
 }
 
 /// Settings that `INFO` does not contain.
-const SETTINGS: [&str; 5] = [
+const SETTINGS: [&str; 6] = [
     "appendfsync",
     "no-appendfsync-on-rewrite",
     "save",
+    "stop-writes-on-bgsave-error",
     "min-replicas-to-write",
     "min-replicas-max-lag",
 ];
