@@ -16,8 +16,9 @@ pub(super) fn judge(facts: &Facts) -> Report {
     findings.extend(deployment::cluster(&facts.seeds, &facts.servers));
     if facts.terms.topology == Deployment::Quorum {
         findings.extend(quorum::votes(&facts.servers));
+    } else {
+        findings.extend(deployment::clocks(&facts.servers));
     }
-    findings.extend(deployment::clocks(&facts.servers));
     let is_reachable = facts.servers.iter().any(|server| server.replies.is_ok());
     Report::new(findings, is_reachable)
 }
@@ -121,4 +122,36 @@ fn unread(why: &str) -> [Finding; 4] {
         ("replication", "the replicas", "`INFO replication`, and `CONFIG GET min-replicas-to-write`"),
     ];
     by_hand.map(|(check, what, by_hand)| Finding::unread(check, what, why, by_hand))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::facts::Offset;
+    use crate::doctor::facts::tests::{replies, terms};
+
+    /// No server of a quorum takes over from another.
+    #[test]
+    fn clocks_are_compared_if_a_server_may_take_over() {
+        for (topology, is_compared) in [(Deployment::Sentinels, true), (Deployment::Quorum, false)] {
+            let server = |ahead| Server {
+                address: "h:1".to_owned(),
+                part: Part::Master,
+                replies: Ok(ServerReplies { clock: Ok(Offset { ahead, within: 0 }), ..replies() }),
+            };
+            let facts = Facts {
+                servers: vec![server(0), server(3_600_000_000)],
+                omitted: 0,
+                sentinels: Vec::new(),
+                seeds: Vec::new(),
+                terms: Terms { topology, ..terms() },
+            };
+
+            let report = judge(&facts);
+
+            let clocks = report.findings().iter().find(|finding| finding.check() == "clocks");
+            let expected = is_compared.then_some(Severity::Warning);
+            assert_eq!(clocks.map(Finding::severity), expected, "{report}");
+        }
+    }
 }
