@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dlock_runtime::doctor::Report;
 use dlock_runtime::doctor::Severity::{Danger, Note, Ok as Fine, Warning};
 use dlock_tests::sentinel::{MASTER, SentinelFleet, start_sentinel};
 use dlock_tests::{RedisServer, WallClock, within};
@@ -27,7 +28,7 @@ async fn a_fleet_is_examined_from_its_sentinels_to_its_replicas() {
     assert_finds(&before, "replication", Warning, "2 replicas online, and `min-replicas-to-write` is 0");
     assert_finds(&after, "replication", Fine, "`min-replicas-max-lag` are set");
     assert_finds(&without_lag, "replication", Warning, "`min-replicas-max-lag` is 0");
-    assert_finds(&after, "sentinels", Fine, "3 of 3 sentinels reply, and agree");
+    assert_finds(&after, "sentinels", Fine, "3 of 3 sentinels report the primary, and agree");
     assert_finds(&after, "quorum", Fine, "");
     assert_finds(&after, "clocks", Fine, "");
     let replicas =
@@ -35,7 +36,7 @@ async fn a_fleet_is_examined_from_its_sentinels_to_its_replicas() {
     assert_eq!(replicas.count(), 2, "{after}");
     assert_finds(&not_all, "sentinels", Warning, "names 2 sentinels, and they know of 3");
     assert_finds(&one_less, "sentinel", Warning, "refused");
-    assert_finds(&one_less, "sentinels", Fine, "2 of 3 sentinels reply, and agree");
+    assert_finds(&one_less, "sentinels", Fine, "2 of 3 sentinels report the primary, and agree");
 }
 
 #[tokio::test]
@@ -51,8 +52,36 @@ async fn a_sentinel_alone_and_a_master_without_replicas_are_found() {
     assert_finds(&report, "sentinels", Warning, "there is one sentinel");
     assert_finds(&report, "replication", Warning, "no replica");
     assert_finds(&no_such_master, "sentinel", Warning, "knows no master `other`");
-    assert_finds(&no_such_master, "sentinels", Danger, "0 of 1");
+    assert_finds(&no_such_master, "sentinels", Danger, "0 of 1 sentinels report the primary");
+    assert_is_reachable_but_wrong(&no_such_master);
     assert!(!no_such_master.is_reachable(), "{no_such_master}");
+}
+
+/// Asserts that the advice is to correct what the URL says about the sentinels, not their network.
+#[track_caller]
+fn assert_is_reachable_but_wrong(report: &Report) {
+    let advice = worst(report, "sentinel").remedy().unwrap_or_default();
+    assert!(advice.contains("is reachable") && !advice.contains("firewall"), "{report}");
+}
+
+#[tokio::test]
+async fn servers_that_are_no_sentinels_and_wrong_passwords_are_found() {
+    let server = RedisServer::start();
+    let sentinel = RedisServer::builder().sentinel().password("sesame").start();
+    let url = |port, options| format!("redis+sentinel://127.0.0.1:{port}/{MASTER}{options}");
+
+    let no_sentinel = examine(&url(server.port(), "")).await;
+    let no_password = examine(&url(sentinel.port(), "")).await;
+    let wrong_password = examine(&url(sentinel.port(), "?sentinel_password=hunter2")).await;
+
+    for (report, said) in [
+        (&no_sentinel, "is not a sentinel"),
+        (&no_password, "requires a password"),
+        (&wrong_password, "refused the user or the password"),
+    ] {
+        assert_finds(report, "sentinel", Warning, said);
+        assert_is_reachable_but_wrong(report);
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::doctor::facts::{Deployment, Part, Seed, Sentinel, Server, Terms};
+use crate::doctor::facts::{Deployment, Part, Seed, Sentinel, Server, Terms, Unreached};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
@@ -37,13 +37,17 @@ fn of_sentinel(sentinel: &Sentinel) -> Vec<Finding> {
             format!("it reports {master} as the primary"),
             "it can be used for discovery",
         ),
-        Err(why) => {
-            let meaning =
-                "without it, a failover is detected later, or not at all if no other sentinel is reachable";
+        Err(Unreached { why, is_lasting }) => {
+            let meaning = "without it, a failover is detected later, or not at all if no other sentinel reports the primary";
             let finding = Finding::new(Warning, CHECK, &**why, meaning);
-            finding.advice(
-                "check that it runs, its address in the URL, and `sentinel_user` and `sentinel_password`",
-            )
+            if *is_lasting {
+                finding.correct_it()
+            } else {
+                finding.advice(
+                    "check that it runs, its address in the URL, where the port is 26379 unless given, and that no firewall or \
+                     proxy blocks the connection",
+                )
+            }
         }
     };
     let quorum = match &sentinel.quorum {
@@ -73,24 +77,21 @@ fn agreement(sentinels: &[Sentinel]) -> Finding {
     let replied = named.len();
     named.sort_unstable();
     named.dedup();
-    let count = format!("{replied} of {} sentinels reply", sentinels.len());
+    let count = format!("{replied} of {} sentinels report the primary", sentinels.len());
+    let advice = "see the findings of those that do not report it";
     match named.as_slice() {
-        [] => {
-            let finding =
-                Finding::new(Danger, CHECK, count, "the primary is unknown, so no lock can be acquired");
-            finding
-                .advice("check the addresses of the sentinels, and their ports, which are 26379 unless given")
-        }
+        [] => Finding::new(Danger, CHECK, count, "the primary is unknown, so no lock can be acquired")
+            .advice(advice),
         [master] if replied * 2 > sentinels.len() => {
             Finding::new(Fine, CHECK, format!("{count}, and agree on {master}"), "the primary is known")
         }
         [_] => {
-            let meaning = "fewer than half are reachable, so their reports may be out of date";
-            Finding::new(Warning, CHECK, count, meaning).advice("see the findings of those that do not reply")
+            let meaning = "no majority reports it, so the reports may be out of date";
+            Finding::new(Warning, CHECK, count, meaning).advice(advice)
         }
         several => {
             let several: Vec<_> = several.iter().map(|master| master.as_str()).collect();
-            let found = format!("{count}, and report {} as the primary", several.join(" and "));
+            let found = format!("{count}, and it is {}", several.join(" or "));
             let meaning = "a failover is in progress, or the sentinels do not reach each other: two primaries may grant the same lock";
             Finding::new(Danger, CHECK, found, meaning)
                 .advice("run this again in a minute; if it persists, check the network between the sentinels")
@@ -185,14 +186,14 @@ const APART: Duration = Duration::from_millis(250);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::tests::replies;
+    use crate::doctor::facts::tests::{assert_is, replies};
     use crate::doctor::facts::{Offset, ServerReplies};
     use crate::doctor::report::Severity;
 
     fn sentinel(master: Result<&str, &str>, known: u64, quorum: Result<(), &str>) -> Sentinel {
         Sentinel {
             address: "s:26379".to_owned(),
-            master: master.map(str::to_owned).map_err(Into::into),
+            master: master.map(str::to_owned).map_err(Unreached::passing),
             known: Ok(known),
             quorum: Ok(quorum.map_err(str::to_owned)),
         }
@@ -210,7 +211,7 @@ mod tests {
         let cases = [
             ([good(), good(), good()], Fine, ""),
             ([good(), good(), sentinel(Err("no connection"), 3, Ok(()))], Warning, "no connection"),
-            ([good(), good(), sentinel(Ok("m:2"), 3, Ok(()))], Danger, "m:1 and m:2"),
+            ([good(), good(), sentinel(Ok("m:2"), 3, Ok(()))], Danger, "m:1 or m:2"),
             ([good(), good(), sentinel(Ok("m:1"), 3, Err("NOQUORUM"))], Danger, "it reports: NOQUORUM"),
             ([good(), good(), sentinel(Ok("m:1"), 5, Ok(()))], Warning, "they know of 5"),
         ];
@@ -220,7 +221,21 @@ mod tests {
             assert!(shown.contains(text), "{shown}");
         }
         assert_eq!(worst(&[sentinel(Err("gone"), 1, Ok(()))]).0, Danger);
+        let half = agreement(&[good(), sentinel(Err("gone"), 2, Ok(()))]);
+        assert_is(&half, Warning, "no majority reports it");
         assert!(sentinels(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_advice_about_a_sentinel_depends_on_whether_it_is_reachable() {
+        for (is_lasting, advice) in [(true, "is reachable"), (false, "firewall")] {
+            let unreached = Unreached { is_lasting, ..Unreached::passing("no") };
+            let sentinel = Sentinel { master: Err(unreached), ..sentinel(Ok("m:1"), 3, Ok(())) };
+
+            let findings = of_sentinel(&sentinel);
+
+            assert!(findings[0].remedy().is_some_and(|given| given.contains(advice)), "{findings:?}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::bounds::LONGEST_FOREIGN_TEXT;
 pub(crate) use crate::config::deployment::Deployment;
 use crate::printable::prefix;
+use crate::protocol::failure::{Failure, FailureKind};
 
 /// A value that was read, or the reason why not, without secrets.
 pub(crate) type Read<T> = Result<T, Arc<str>>;
@@ -76,6 +77,12 @@ pub(crate) struct Unreached {
 impl Unreached {
     pub(crate) fn passing(why: impl Into<Arc<str>>) -> Self {
         Self { why: why.into(), is_lasting: false }
+    }
+}
+
+impl From<Failure> for Unreached {
+    fn from(failure: Failure) -> Self {
+        Self { is_lasting: failure.kind == FailureKind::Lasting, why: failure.reason }
     }
 }
 
@@ -284,8 +291,8 @@ pub(crate) struct Seed {
 pub(crate) struct Sentinel {
     /// Its address.
     pub(crate) address: String,
-    /// The primary's address that it reports.
-    pub(crate) master: Read<String>,
+    /// The primary's address that it reports, or why it reports none.
+    pub(crate) master: Result<String, Unreached>,
     /// The number of sentinels that it knows, including itself.
     pub(crate) known: Read<u64>,
     /// Its report about the quorum: fine, or the problem.

@@ -45,8 +45,7 @@ fn of_unreached(part: Part, Unreached { why, is_lasting }: &Unreached) -> Findin
         Part::Master => {
             let finding = Finding::new(Severity::Danger, "connection", &**why, "it can grant no lock");
             if *is_lasting {
-                return finding
-                    .advice("the address is reachable: correct what is named above, and run this again");
+                return finding.correct_it();
             }
             finding.advice(
                 "check that the server runs, its address, and that no firewall or proxy blocks the connection",

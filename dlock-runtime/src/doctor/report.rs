@@ -65,6 +65,11 @@ impl Finding {
         Self::new(Severity::Note, check, found, meaning).advice(format!("check by hand: {by_hand}"))
     }
 
+    /// Adds the advice for a server that is reachable, and cannot be used as the URL says.
+    pub(super) fn correct_it(self) -> Self {
+        self.advice("the address is reachable: correct what is named above, and run this again")
+    }
+
     pub(super) fn advice(self, advice: impl Into<String>) -> Self {
         Self { advice: Some(plain(advice.into())), ..self }
     }

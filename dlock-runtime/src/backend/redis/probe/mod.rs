@@ -221,7 +221,8 @@ mod tests {
         let (primary, _, sentinels) = asked(&[&server]).await;
 
         let one = &sentinels[0];
-        assert!(one.master.as_ref().is_err_and(|why| why.contains("knows no master `shop`")), "{one:?}");
+        let unreached = one.master.as_ref().expect_err("it knows none");
+        assert!(unreached.is_lasting && unreached.why.contains("knows no master `shop`"), "{one:?}");
         assert!(one.known.is_err() && one.quorum.is_err() && primary.is_none(), "{one:?}");
         assert_eq!(one.address, server.address().to_string());
     }

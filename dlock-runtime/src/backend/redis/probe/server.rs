@@ -13,7 +13,6 @@ use crate::backend::redis::probe::session::{ProbeSession, ProbeTimeout};
 use crate::backend::redis::transport::connect_target::ConnectTarget;
 use crate::doctor::facts::{Info, Offset, Part, Read, Refusal, Server, ServerReplies, Unreached};
 use crate::printable::shortened;
-use crate::protocol::command::{Failure, FailureKind};
 
 /// Sends all queries to one server.
 pub(super) async fn ask(
@@ -32,13 +31,13 @@ async fn replies(
     usage: &CommandCheck,
     timeout: ProbeTimeout,
 ) -> Result<ServerReplies, Unreached> {
-    let mut session = ProbeSession::connect(route, timeout).await.map_err(unreached)?;
+    let mut session = ProbeSession::connect(route, timeout).await?;
     let since = Instant::now();
     if let Value::ServerError(error) =
         session.ask(&redis::cmd("PING")).await.map_err(|refusal| Unreached::passing(refusal.said))?
         && error.code() == "NOAUTH"
     {
-        return Err(unreached(route.failure(error.into()))); // it rejects all other commands too
+        return Err(route.failure(error.into()).into()); // it rejects all other commands too
     }
     let timeout = timeout.with_distance(since.elapsed(), usage.ack_limit());
     session.timeout = timeout;
@@ -70,10 +69,6 @@ async fn replies(
     let (mut replies, others) = tokio::join!(queries, others);
     replies.probes.extend(others);
     Ok(replies)
-}
-
-fn unreached(failure: Failure) -> Unreached {
-    Unreached { is_lasting: failure.kind == FailureKind::Lasting, why: failure.reason }
 }
 
 /// Reads settings one by one: Redis before 7.0 accepts only one name, and a pattern would return

@@ -12,7 +12,7 @@ use crate::backend::redis::topology::sentinel::Sentinels;
 use crate::backend::redis::topology::sentinel::replies;
 use crate::backend::redis::transport::address::Address;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
-use crate::doctor::facts::Sentinel;
+use crate::doctor::facts::{Sentinel, Unreached};
 
 /// The replies of all sentinels.
 pub(in crate::backend::redis) struct SentinelReplies {
@@ -43,11 +43,10 @@ impl Sentinels {
 
     async fn examine_one(&self, sentinel: &ConnectTarget, timeout: ProbeTimeout) -> SentinelFacts {
         let asked = async {
-            let mut session =
-                ProbeSession::connect(sentinel, timeout).await.map_err(|failure| failure.reason)?;
-            let named = session.ask(&self.question("GET-MASTER-ADDR-BY-NAME")).await?;
-            let master =
-                replies::master(&named, &self.name, &sentinel.shown).map_err(|failure| failure.reason)?;
+            let mut session = ProbeSession::connect(sentinel, timeout).await?;
+            let named = session.ask(&self.question("GET-MASTER-ADDR-BY-NAME")).await;
+            let named = named.map_err(|refusal| Unreached::passing(refusal.said))?;
+            let master = replies::master(&named, &self.name, &sentinel.shown)?;
             let known = session.ask(&self.question("MASTER")).await.map_err(Arc::<str>::from);
             let known = known.and_then(|reply| others(&reply).ok_or_else(|| session.refusal(reply)));
             let quorum = session.ask(&self.question("CKQUORUM")).await.map_err(Arc::from);
@@ -58,13 +57,8 @@ impl Sentinels {
                 Value::ServerError(_) => Err(session.refusal(reply)),
                 _ => Ok(Ok(())),
             });
-            let replicas = session.ask(&self.question("REPLICAS")).await;
-            Ok((
-                master,
-                known.map(|others| others + 1),
-                quorum,
-                replicas.map_or_else(|_| Vec::new(), of_list),
-            ))
+            let replicas = session.ask(&self.question("REPLICAS")).await.map_or_else(|_| Vec::new(), of_list);
+            Ok((master, known.map(|others| others + 1), quorum, replicas))
         };
         let address = sentinel.shown.to_string();
         match asked.await {
@@ -72,14 +66,10 @@ impl Sentinels {
                 let facts = Sentinel { address, master: Ok(master.to_string()), known, quorum };
                 SentinelFacts { facts, master: Some(master), replicas }
             }
-            Err(why) => {
-                let why: Arc<str> = why;
-                let facts = Sentinel {
-                    address,
-                    known: Err(Arc::clone(&why)),
-                    quorum: Err(Arc::clone(&why)),
-                    master: Err(why),
-                };
+            Err(unreached) => {
+                let unreached: Unreached = unreached;
+                let (known, quorum) = (Err(Arc::clone(&unreached.why)), Err(Arc::clone(&unreached.why)));
+                let facts = Sentinel { address, master: Err(unreached), known, quorum };
                 SentinelFacts { facts, master: None, replicas: Vec::new() }
             }
         }
