@@ -1,5 +1,6 @@
 //! Quorums of servers.
 
+use dlock_runtime::LockManager;
 use dlock_runtime::doctor::Severity::{Danger, Note, Ok as Fine, Warning};
 use dlock_tests::{RedisServer, acl};
 
@@ -51,4 +52,17 @@ async fn missing_permissions_for_a_quorum_are_found() {
         let advice = worst(&without, check).remedy().unwrap_or_default();
         assert!(advice.contains(denied), "{denied}: {without}");
     }
+}
+
+#[tokio::test]
+async fn nodes_of_clusters_have_no_vote() {
+    let nodes = [(); 3].map(|()| RedisServer::builder().line("cluster-enabled yes").start());
+    let url = url("", &nodes);
+
+    let report = examine(&url).await;
+    let connected = LockManager::connect(&url).await;
+
+    assert_finds(&report, "role", Danger, "node of a cluster");
+    let refused = connected.expect_err("no server has a vote").to_string();
+    assert!(refused.contains("is part of a cluster"), "{refused}");
 }

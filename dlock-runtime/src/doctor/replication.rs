@@ -57,8 +57,11 @@ pub(super) fn role(info: &Info, terms: &Terms) -> Finding {
         return Finding::new(Danger, CHECK, found, meaning).advice(advice);
     }
     if info.number("cluster_enabled") == Some(1) && terms.topology != Deployment::Cluster {
-        let meaning = "it refuses the locks whose keys belong to other nodes";
-        let finding = Finding::new(Warning, CHECK, "it is a node of a cluster", meaning);
+        let (severity, meaning) = match terms.topology {
+            Deployment::Quorum => (Danger, "a node of a cluster has no vote"),
+            _ => (Warning, "it refuses the locks whose keys belong to other nodes"),
+        };
+        let finding = Finding::new(severity, CHECK, "it is a node of a cluster", meaning);
         return finding.advice(format!("name the cluster with `{}`", terms.scheme_of(Deployment::Cluster)));
     }
     Finding::new(Fine, CHECK, "it is a primary", "it accepts writes")
@@ -206,7 +209,10 @@ mod tests {
         assert_is(&role(&info("role:master"), &terms()), Fine, "a primary");
         assert_is(&role(&info("redis_mode:sentinel"), &terms()), Danger, "redis+sentinel");
         assert_is(&role(&info("server_mode:sentinel"), &terms()), Danger, "redis+sentinel");
-        assert_is(&role(&info("role:master cluster_enabled:1"), &terms()), Warning, "of a cluster");
+        let quorum = Terms { topology: Deployment::Quorum, ..terms() };
+        for (terms, severity) in [(terms(), Warning), (quorum, Danger)] {
+            assert_is(&role(&info("role:master cluster_enabled:1"), &terms), severity, "of a cluster");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::token::TokenSource;
 
 /// How a manager would use the server.
 pub(super) struct CommandCheck {
-    topology: Deployment,
+    pub(super) topology: Deployment,
     pub(super) encoding: &'static dyn LockEncoding,
     /// Whether locks are strings.
     has_strings: bool,

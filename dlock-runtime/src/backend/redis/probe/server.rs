@@ -10,8 +10,9 @@ use redis::Value;
 use crate::backend::redis::probe::command_check::{self, CommandCheck};
 use crate::backend::redis::probe::other_connections;
 use crate::backend::redis::probe::session::{ProbeSession, ProbeTimeout};
+use crate::backend::redis::topology::quorum::membership::ServerUptime;
 use crate::backend::redis::transport::connect_target::ConnectTarget;
-use crate::doctor::facts::{Info, Offset, Part, Read, Refusal, Server, ServerReplies, Unreached};
+use crate::doctor::facts::{Deployment, Info, Offset, Part, Read, Refusal, Server, ServerReplies, Unreached};
 use crate::printable::shortened;
 
 /// Sends all queries to one server.
@@ -43,7 +44,7 @@ async fn replies(
     session.timeout = timeout;
     let queries = async {
         let mut replies = ServerReplies {
-            info: session.ask_text(&redis::cmd("INFO")).await.map(Info),
+            info: info(&mut session, usage).await,
             settings: settings(&mut session).await,
             clock: clock(&mut session).await,
             pings: Vec::new(),
@@ -69,6 +70,15 @@ async fn replies(
     let (mut replies, others) = tokio::join!(queries, others);
     replies.probes.extend(others);
     Ok(replies)
+}
+
+/// Reads `INFO`. In a quorum, a server must report by it what gives it a vote.
+async fn info(session: &mut ProbeSession<'_>, usage: &CommandCheck) -> Result<Info, Refusal> {
+    let text = session.ask_text(&redis::cmd("INFO")).await?;
+    if usage.topology == Deployment::Quorum && ServerUptime::read(&text).is_none() {
+        return Err(Refusal::other("it does not report `run_id` and `uptime_in_seconds`"));
+    }
+    Ok(Info(text))
 }
 
 /// Reads settings one by one: Redis before 7.0 accepts only one name, and a pattern would return
@@ -161,7 +171,6 @@ mod tests {
     use crate::backend::redis::tests::resp::{OK, bulk, list, primary};
     use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
     use crate::config::Settings;
-    use crate::doctor::facts::Deployment;
 
     async fn asked(server: &ScriptedServer, part: Part) -> Result<ServerReplies, Unreached> {
         let route = ConnectTarget::new(server.spec(), &patient());
@@ -213,6 +222,27 @@ mod tests {
         assert!(replies.clock.is_ok() && !replies.pings.is_empty(), "{replies:?}");
         assert!(!replies.probes.is_empty(), "{replies:?}");
         assert!(server.was_asked("SUBSCRIBE dlock:grant:"));
+    }
+
+    #[tokio::test]
+    async fn a_server_of_a_quorum_must_report_its_uptime() {
+        for (text, topology, is_read) in [
+            ("run_id:a\r\n", Deployment::One, true),
+            ("run_id:a\r\n", Deployment::Quorum, false),
+            ("run_id:a\r\nuptime_in_seconds:7\r\n", Deployment::Quorum, true),
+        ] {
+            let server = ScriptedServer::start(move |command| match command {
+                "INFO" => bulk(text),
+                _ => primary(command),
+            });
+            let route = ConnectTarget::new(server.spec(), &patient());
+            let usage = CommandCheck::new(topology, &patient());
+
+            let replies = ask(&route, Part::Master, &usage, ProbeTimeout::new(LIMIT)).await.replies;
+
+            let info = replies.expect("it replies").info;
+            assert_eq!(info.is_ok(), is_read, "{topology:?} {text}: {info:?}");
+        }
     }
 
     #[tokio::test]

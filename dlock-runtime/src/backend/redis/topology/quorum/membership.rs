@@ -174,7 +174,7 @@ impl MemberIndex {
 
 /// The relevant fields of `INFO`.
 #[derive(Debug, PartialEq, Eq)]
-struct ServerUptime<'a> {
+pub(in crate::backend::redis) struct ServerUptime<'a> {
     /// Changes with each start of the server.
     run_id: &'a str,
     /// The minimum uptime.
@@ -184,7 +184,8 @@ struct ServerUptime<'a> {
 }
 
 impl<'a> ServerUptime<'a> {
-    fn read(text: &'a str) -> Option<Self> {
+    /// Returns `None` if the server reports no run id or no uptime: then it has no vote.
+    pub(in crate::backend::redis) fn read(text: &'a str) -> Option<Self> {
         let field = |name: &str| {
             text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
         };
