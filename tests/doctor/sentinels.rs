@@ -19,6 +19,10 @@ async fn a_fleet_is_examined_from_its_sentinels_to_its_replicas() {
     let after = examine(&url).await;
     fleet.master().call(&["CONFIG", "SET", "min-replicas-max-lag", "0"]);
     let without_lag = examine(&url).await;
+    for replica in fleet.replicas() {
+        replica.call(&["CONFIG", "SET", "replica-priority", "0"]);
+    }
+    let without_successor = examine(&url).await;
     let (hosts, name) = url.rsplit_once('/').expect("the name follows the hosts");
     let (most, _) = hosts.rsplit_once(',').expect("there are three");
     let not_all = examine(&format!("{most}/{name}")).await;
@@ -27,6 +31,8 @@ async fn a_fleet_is_examined_from_its_sentinels_to_its_replicas() {
 
     assert_finds(&before, "replication", Warning, "2 replicas online, and `min-replicas-to-write` is 0");
     assert_finds(&after, "replication", Fine, "`min-replicas-max-lag` are set");
+    assert_finds(&without_successor, "role", Note, "`replica-priority 0`");
+    assert_finds(&without_successor, "replication", Warning, "`replica-priority` of every replica is 0");
     assert_finds(&without_lag, "replication", Warning, "`min-replicas-max-lag` is 0");
     assert_finds(&after, "sentinels", Fine, "3 of 3 sentinels report the primary, and agree");
     assert_finds(&after, "quorum", Fine, "");

@@ -14,9 +14,12 @@ pub(super) fn judge(facts: &Facts) -> Report {
     findings.extend(deployment::omitted(facts.omitted, &facts.terms));
     findings.extend(deployment::sentinels(&facts.sentinels));
     findings.extend(deployment::cluster(&facts.seeds, &facts.servers));
-    if facts.terms.topology == Deployment::Quorum {
-        findings.extend(quorum::votes(&facts.servers));
-    } else {
+    match facts.terms.topology {
+        Deployment::Quorum => findings.extend(quorum::votes(&facts.servers)),
+        Deployment::Sentinels => findings.extend(replication::promotion(&facts.servers)),
+        Deployment::One | Deployment::Cluster => {}
+    }
+    if facts.terms.topology.fails_over() {
         findings.extend(deployment::clocks(&facts.servers));
     }
     let is_reachable = facts.servers.iter().any(|server| server.replies.is_ok());
@@ -35,7 +38,7 @@ fn of_server(server: &Server, terms: &Terms) -> Vec<Finding> {
     let findings = match &server.replies {
         Err(unreached) => vec![of_unreached(server.part, unreached)],
         Ok(replies) if server.part == Part::Master => of_master(replies, terms),
-        Ok(replies) => of_replica(replies),
+        Ok(replies) => of_replica(replies, terms),
     };
     findings.into_iter().map(|finding| finding.of(&server.address)).collect()
 }
@@ -97,13 +100,13 @@ fn of_master(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
     findings
 }
 
-fn of_replica(replies: &ServerReplies) -> Vec<Finding> {
+fn of_replica(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
     let reached = Finding::new(Severity::Ok, "connection", "it replies", "it can be used if it is promoted");
     let mut findings = vec![reached];
     match &replies.info {
         Ok(info) => {
             findings.push(replication::version(info));
-            findings.push(replication::following(info));
+            findings.push(replication::following(info, terms));
             findings.push(durability::eviction(info));
         }
         Err(refusal) => findings.extend(unread(&refusal.said)),

@@ -1,6 +1,6 @@
 //! Checks of a server's version, role, and replication.
 
-use crate::doctor::facts::{Deployment, Info, ServerReplies, Terms};
+use crate::doctor::facts::{Deployment, Info, Part, Server, ServerReplies, Terms};
 use crate::doctor::report::Finding;
 use crate::doctor::report::Severity::{Danger, Note, Ok as Fine, Warning};
 
@@ -155,10 +155,36 @@ fn online(info: &Info) -> usize {
     info.replicas().filter(|(.., online)| *online).count()
 }
 
+/// Returns `true` if sentinels never promote this replica.
+fn is_never_promoted(info: &Info) -> bool {
+    info.get("role") == Some("slave") && info.number("slave_priority") == Some(0)
+}
+
+/// Checks that sentinels can promote one of the replicas.
+pub(super) fn promotion(servers: &[Server]) -> Option<Finding> {
+    let mut replicas = servers.iter().filter(|server| server.part == Part::Replica).peekable();
+    replicas.peek()?;
+    let is_never_promoted = |server: &Server| {
+        let info = server.replies.as_ref().ok().and_then(|replies| replies.info.as_ref().ok());
+        info.is_some_and(is_never_promoted)
+    };
+    replicas.all(is_never_promoted).then(|| {
+        let found = "`replica-priority` of every replica is 0";
+        let meaning = "if the primary fails, no replica is promoted, and no lock can be acquired";
+        Finding::new(Warning, "replication", found, meaning)
+            .advice("set `replica-priority 100` on the replicas that may take over")
+    })
+}
+
 /// Checks that a replica can take over.
-pub(super) fn following(info: &Info) -> Finding {
+pub(super) fn following(info: &Info, terms: &Terms) -> Finding {
     const CHECK: &str = "role";
     match (info.get("role"), info.get("master_link_status")) {
+        (Some("slave"), Some("up")) if terms.topology == Deployment::Sentinels && is_never_promoted(info) => {
+            let found = "it is a replica with `replica-priority 0`";
+            let finding = Finding::new(Note, CHECK, found, "sentinels never promote it");
+            finding.advice("set `replica-priority 100`, if it may take over")
+        }
         (Some("slave"), Some("up")) => {
             Finding::new(Fine, CHECK, "it is a replica, and follows its primary", "it can take over")
         }
@@ -284,8 +310,37 @@ mod tests {
 
     #[test]
     fn a_replica_must_follow_its_master() {
-        assert_is(&following(&info("role:slave master_link_status:up")), Fine, "follows");
-        assert_is(&following(&info("role:slave master_link_status:down")), Warning, "lost its primary");
-        assert_is(&following(&info("role:master")), Warning, "is a primary");
+        let of = |text| following(&info(text), &terms());
+
+        assert_is(&of("role:slave master_link_status:up"), Fine, "follows");
+        assert_is(&of("role:slave master_link_status:down"), Warning, "lost its primary");
+        assert_is(&of("role:master"), Warning, "is a primary");
+    }
+
+    #[test]
+    fn sentinels_must_be_able_to_promote_a_replica() {
+        let text = |priority| format!("role:slave master_link_status:up slave_priority:{priority}");
+        let watched = Terms { topology: Deployment::Sentinels, ..terms() };
+        assert_is(&following(&info(&text(0)), &watched), Note, "never promote it");
+        assert_is(&following(&info(&text(100)), &watched), Fine, "follows");
+        // A cluster does not read this priority.
+        assert_is(&following(&info(&text(0)), &terms()), Fine, "follows");
+
+        let server = |part, info| Server {
+            address: "h:1".to_owned(),
+            part,
+            replies: Ok(ServerReplies { info, ..replies() }),
+        };
+        let replica = |priority| server(Part::Replica, Ok(info(&text(priority))));
+        let unread = || server(Part::Replica, Err(Refusal::other("NOPERM")));
+        let primary = || server(Part::Master, Ok(info("role:master slave_priority:0")));
+        for (servers, is_found) in [
+            (vec![primary(), replica(0), replica(0)], true),
+            (vec![primary(), replica(0), replica(100)], false),
+            (vec![primary(), replica(0), unread()], false),
+            (vec![primary()], false),
+        ] {
+            assert_eq!(promotion(&servers).is_some(), is_found, "{servers:?}");
+        }
     }
 }
