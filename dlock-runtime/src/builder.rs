@@ -393,6 +393,7 @@ impl Builder {
     ///
     /// Dropping the future stops the examination. Its test key expires within seconds.
     pub async fn doctor(self) -> Result<Report> {
+        self.call_overrides()?; // a manager would not start with invalid ones
         let target = self.target()?;
         #[cfg(feature = "tls")]
         redis::check_certificates(&target).await?;
@@ -650,11 +651,14 @@ mod tests {
         assert!(locks.overrides().changes("orders.place").is_some());
         assert!(locks.overrides().changes("orders.cancel").is_none());
 
-        let refused = with("orders.place: speed=2s").await;
-        assert!(
-            matches!(&refused, Err(Error::Config { part, .. }) if part.contains("overrides")),
-            "{refused:?}"
-        );
+        let invalid = "orders.place: speed=2s";
+        let examined = LockManager::builder("memory://").overrides(invalid).doctor().await;
+        for refused in [with(invalid).await.err(), examined.err()] {
+            assert!(
+                matches!(&refused, Some(Error::Config { part, .. }) if part.contains("overrides")),
+                "{refused:?}"
+            );
+        }
     }
 
     #[tokio::test]
