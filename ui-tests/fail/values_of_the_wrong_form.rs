@@ -156,4 +156,19 @@ impl Service {
     }
 }
 
+#[distributed_lock(key = "a", name = "place order")]
+async fn a_name_with_a_space() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", name = "orders;place")]
+async fn a_name_with_a_semicolon() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", name = "orders:")]
+async fn a_name_with_a_final_colon() -> Result<(), Error> {
+    Ok(())
+}
+
 fn main() {}

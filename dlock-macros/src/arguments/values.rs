@@ -79,11 +79,18 @@ pub(crate) fn one_of<T: Copy>(value: &Expr, words: &[(&str, T)], problem: &str) 
     found.map(|(_, meaning)| *meaning).ok_or_else(|| Error::new(value.span(), problem))
 }
 
-/// Parses `name`, the function's name in spans.
+/// Parses `name`, the function's name in spans and in `DLOCK_OVERRIDES`, whose text has the marks
+/// that a name cannot have.
 pub(crate) fn name(value: Expr) -> syn::Result<Expr> {
     let problem = match &value {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value().is_empty() => "is empty",
-        Expr::Path(_) | Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => return Ok(value),
+        Expr::Path(_) => return Ok(value),
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => match text.value() {
+            empty if empty.is_empty() => "is empty",
+            odd if odd.contains(|c: char| c.is_whitespace() || c == ';') || odd.ends_with(':') => {
+                "cannot have white space, a `;`, or a `:` at its end"
+            }
+            _ => return Ok(value),
+        },
         _ => "is a string, or the path of a `const &str`",
     };
     let span = value.span();
