@@ -39,7 +39,9 @@ pub(super) fn parse(text: &str, kind: &str, port: u16) -> Result<Option<Hosts>> 
     }
     let servers = hosts.split(',').map(|host| server(host, tls, port)).collect::<Result<Vec<_>>>()?;
     let is_again = |(at, server): (usize, &NodeSpec)| {
-        servers.iter().take(at).any(|other| (&other.host, other.port) == (&server.host, server.port))
+        let is_it =
+            |other: &NodeSpec| other.host.eq_ignore_ascii_case(&server.host) && other.port == server.port;
+        servers.iter().take(at).any(is_it)
     };
     if servers.iter().enumerate().any(is_again) {
         return Err(config("host", "a host is named twice: name each once"));

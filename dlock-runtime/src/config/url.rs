@@ -677,6 +677,7 @@ mod tests {
             ("redis+cluster://h1,h2:7000,h1:6379", "twice"),
             ("redis+sentinel://:hunter2@h1,h2,h1/m", "twice"),
             ("redis+quorum://:hunter2@[::1],h2,[0:0::1]", "twice"),
+            ("redis+quorum://cache,CACHE,h3", "twice"),
             ("redis+cluster://::1:7000,::1:7001", "`[::1]:port`"),
             ("redis+quorum://redis://h1,redis://h2,redis://h3", "one scheme"),
             ("redis+cluster://h1:6379,redis://h2:6379", "one scheme"),
