@@ -9,15 +9,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::config::duration;
 use crate::config::suggest::nearest;
 use crate::error::{Result, config};
 use crate::options::{Options, checked_lease};
+use crate::sync::lock;
 
 /// The variable that contains overrides for all managers of a process.
 pub(crate) const VARIABLE: &str = "DLOCK_OVERRIDES";
+
+/// Whether a call of this process has used the override of a function in the variable, by its name.
+static USED: Mutex<BTreeMap<String, Arc<AtomicBool>>> = Mutex::new(BTreeMap::new());
 
 /// The overrides of a manager, by the name of the function.
 #[derive(Debug, Default)]
@@ -27,11 +32,12 @@ pub(crate) struct CallOverrides {
     reported: AtomicBool,
 }
 
-/// The override of one function, and whether a call has used it.
+/// The override of one function, and whether a call has used it. An override of the variable is
+/// used if a call of any manager in the process has used it.
 #[derive(Debug, Default)]
 struct FunctionOverride {
     changes: OptionChanges,
-    used: AtomicBool,
+    used: Arc<AtomicBool>,
 }
 
 /// The options to change. `None` keeps the function's own.
@@ -72,6 +78,9 @@ impl CallOverrides {
             }
             seen.push(name);
             let function = self.functions.entry(name.to_owned()).or_default();
+            if part == VARIABLE {
+                function.used = Arc::clone(lock(&USED).entry(name.to_owned()).or_default());
+            }
             let mut given: Vec<&str> = Vec::new();
             for option in options.split_whitespace() {
                 let key = option.split('=').next().unwrap_or_default();
@@ -219,5 +228,21 @@ mod tests {
             (options.lease, options.wait),
             (Some(Duration::from_secs(10)), Some(Duration::from_secs(5)))
         );
+    }
+
+    #[test]
+    fn an_override_of_the_variable_is_used_by_all_managers_together() {
+        for (part, expected) in [(VARIABLE, &["neither"][..]), ("overrides", &["neither", "other"])] {
+            let managers = [(); 2].map(|()| {
+                let mut overrides = CallOverrides::default();
+                overrides.add(part, "one: wait=1s; other: wait=1s; neither: wait=1s").expect("it is valid");
+                overrides
+            });
+            assert!(managers[0].changes("one").is_some() && managers[1].changes("other").is_some());
+
+            let unused: Vec<_> = managers[0].take_unused().collect();
+
+            assert_eq!(unused, expected, "{part}");
+        }
     }
 }
