@@ -345,13 +345,13 @@ pub(crate) fn job_started(key: &LockKey, slot: u64, attempt: u32) {
     event!(info, "dlock.job_started", { lock.key = shown(key), job.slot = slot, job.attempt = attempt });
 }
 
-/// Records that the body of a job has ended.
+/// Records that the body of a job has ended, with its error unless it has succeeded.
 #[cfg(feature = "scheduled")]
-pub(crate) fn job_finished(key: &LockKey, slot: u64, outcome: &str, error: &str) {
-    if error.is_empty() {
-        event!(info, "dlock.job_finished", { lock.key = shown(key), job.slot = slot, job.outcome = outcome });
-    } else {
+pub(crate) fn job_finished(key: &LockKey, slot: u64, outcome: &str, error: Option<&str>) {
+    if let Some(error) = error {
         event!(warn, "dlock.job_finished", { lock.key = shown(key), job.slot = slot, job.outcome = outcome, job.error = error });
+    } else {
+        event!(info, "dlock.job_finished", { lock.key = shown(key), job.slot = slot, job.outcome = outcome });
     }
 }
 
@@ -742,8 +742,8 @@ pub(crate) mod tests {
         let key = key();
         let emitted = emitted(|| {
             job_started(&key, 9, 2);
-            job_finished(&key, 9, "ok", "");
-            job_finished(&key, 9, "failed", "no disk");
+            job_finished(&key, 9, "ok", None);
+            job_finished(&key, 9, "failed", Some("no disk"));
             job_skipped(&key, "it runs elsewhere");
             job_missed(&key, 4);
             job_end_ignored(&key, "no reply");

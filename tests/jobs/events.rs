@@ -13,7 +13,7 @@ use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use tracing::{Dispatch, Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-use super::rules::invalid;
+use super::rules::{Text, invalid};
 use super::{SECOND, every, in_memory, run, until_before};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -47,7 +47,8 @@ impl Events {
 
 impl<S: Subscriber> Layer<S> for Events {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut fields = Fields::default();
+        let level = event.metadata().level().to_string();
+        let mut fields = Fields(BTreeMap::from([("level", level)]));
         event.record(&mut fields);
         self.0.lock().expect("no panic").push((event.metadata().name(), fields));
     }
@@ -73,6 +74,9 @@ async fn the_end_of_a_run_is_logged_with_its_outcome() {
     let fails = async |_| Err::<(), _>(Error::from(invalid()));
     assert!(manager.job("fails").run(&schedule, fails).await.is_err());
     assert_eq!(events.take("dlock.job_finished", "job.outcome"), ["failed"]);
+    let fails_in_silence = async |_| Err::<(), _>(Text(String::new()));
+    assert!(manager.job("silent").run(&schedule, fails_in_silence).await.is_err());
+    assert_eq!(events.take("dlock.job_finished", "level"), ["WARN"]);
     job.pause().await.expect("a store");
     assert!(run(&manager, "report", &schedule).await.is_none());
     assert_eq!(events.take("dlock.job_skipped", "lock.reason"), ["paused"]);

@@ -114,7 +114,7 @@ async fn the_last_error_is_kept_up_to_512_bytes() {
 }
 
 #[derive(Debug)]
-struct Text(String);
+pub(super) struct Text(pub(super) String);
 
 impl From<Error> for Text {
     fn from(error: Error) -> Self {

@@ -355,7 +355,8 @@ impl JobExecution {
     /// Reports the end. Without a reply, it is sent in the background.
     async fn finish(&mut self, result: RunResult, error: &str) {
         self.lease.end();
-        telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(result), error);
+        let failure = (result != RunResult::Succeeded).then_some(error);
+        telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(result), failure);
         let operation = self.end_operation(result, error);
         self.end = RunEnd::Sending(Arc::clone(&operation));
         let reply = self.lease.engine.call(&self.lease.record, &operation).await;
@@ -399,7 +400,12 @@ impl Drop for JobExecution {
         } else {
             "the call was dropped before its end"
         };
-        telemetry::job_finished(&self.lease.key, self.tick.slot, result_text(RunResult::Failed), problem);
+        telemetry::job_finished(
+            &self.lease.key,
+            self.tick.slot,
+            result_text(RunResult::Failed),
+            Some(problem),
+        );
         let operation = self.end_operation(RunResult::Failed, problem);
         self.send_in_background(operation, false);
     }
