@@ -268,7 +268,7 @@ If it starts with `-`, write `--` before it: dlock inspect URL -- -7
 Exit code   doctor                            inspect      release                    idem get            idem resolve
     0       nothing worse than a note         it is held   it was held, and is free   there is a record   it is resolved
     1       a warning or a danger was found   it is free   it was not held            there is none       nothing to resolve
-    2       it could not be done: the message on stderr says why
+    2       it could not be done: the message on stderr, or the report, says why
   jobs: 0 if the job has a record, 1 if it has none
 ";
 

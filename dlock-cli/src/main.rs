@@ -129,5 +129,5 @@ fn failed(problem: &str) -> ExitCode {
 /// A reminder for users who copy a full name from Redis, for which no lock exists.
 const TYPED_SO: &str = "write keys without their namespace, which is in the URL";
 
-/// The exit code if it could not be done: the message on stderr says why.
+/// The exit code if it could not be done: the message on stderr, or the report, says why.
 const NOT_DONE: u8 = 2;

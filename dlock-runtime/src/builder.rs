@@ -391,7 +391,7 @@ impl Builder {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future stops the examination. Its test key expires within seconds.
+    /// Dropping the future stops the examination. Its test keys expire within seconds.
     pub async fn doctor(self) -> Result<Report> {
         self.call_overrides()?; // a manager would not start with invalid ones
         let target = self.target()?;

@@ -34,7 +34,8 @@ pub(super) fn eviction(info: &Info) -> Finding {
     Finding::new(Danger, CHECK, found, meaning).advice(ADVICE)
 }
 
-/// Checks the memory: a full server refuses new locks, and still renews existing ones.
+/// Checks the memory: a full server refuses new locks, and still renews existing ones, unless its
+/// policy is to evict keys instead.
 pub(super) fn memory(info: &Info) -> Finding {
     const CHECK: &str = "memory";
     let used = info.number("used_memory").unwrap_or(0);
@@ -46,11 +47,14 @@ pub(super) fn memory(info: &Info) -> Finding {
     };
     let found = format!("{} of {} are used", megabytes(used), megabytes(limit));
     let advice = "raise `maxmemory`, or use a separate server for locks";
+    let evicts = info.get("maxmemory_policy").is_some_and(|policy| policy != "noeviction");
+    let when_full = if evicts { "held locks can be evicted" } else { "new locks are refused" };
     if used >= limit {
-        return Finding::new(Danger, CHECK, found, "new locks are refused").advice(advice);
+        return Finding::new(Danger, CHECK, found, when_full).advice(advice);
     }
     if used >= limit - limit / 10 {
-        return Finding::new(Warning, CHECK, found, "new locks are refused once it is full").advice(advice);
+        let meaning = format!("{when_full} once it is full");
+        return Finding::new(Warning, CHECK, found, meaning).advice(advice);
     }
     Finding::new(Fine, CHECK, found, "there is memory for new locks")
 }
@@ -152,6 +156,8 @@ mod tests {
         assert_is(&memory(&info("used_memory:89 maxmemory:100")), Fine, "are used");
         assert_is(&memory(&info("used_memory:90 maxmemory:100")), Warning, "once it is full");
         assert_is(&memory(&info("used_memory:100 maxmemory:100")), Danger, "new locks are refused");
+        let evicting = info("used_memory:90 maxmemory:100 maxmemory_policy:volatile-ttl");
+        assert_is(&memory(&evicting), Warning, "held locks can be evicted once it is full");
     }
 
     #[test]

@@ -36,7 +36,8 @@ pub use report::{Finding, Report, Severity};
 ///
 /// Each finding says what it means and what to do. The examination uses the user of the URL, and
 /// takes at most five seconds (ten if the server is far away, or with `replica_acks`). It changes
-/// nothing except a separate key in the namespace, which it deletes.
+/// nothing except a few keys of its own in the namespace, which it deletes or which expire within
+/// five seconds.
 ///
 /// If this user lacks a permission to read a setting, that is a finding with what to check by hand.
 /// A server that is unreachable or rejects the password is a [`Danger`](Severity::Danger) in the
@@ -51,7 +52,7 @@ pub use report::{Finding, Report, Severity};
 ///
 /// # Cancel safety
 ///
-/// Dropping the future stops the examination. Its test key expires within seconds.
+/// Dropping the future stops the examination. Its test keys expire within seconds.
 ///
 /// # Examples
 ///

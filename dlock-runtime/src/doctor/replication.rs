@@ -97,8 +97,12 @@ pub(super) fn replication(info: &Info, replies: &ServerReplies, terms: &Terms) -
             return Finding::new(Fine, CHECK, found, "no other server has its locks or can grant them");
         }
         let meaning = "if one is promoted, this URL does not follow it, and locks that were not replicated to it are lost";
-        let scheme = terms.scheme_of(Deployment::Sentinels);
-        let advice = format!("if sentinels monitor them, name the sentinels with `{scheme}`");
+        let advice = if terms.topology == Deployment::Quorum {
+            "a quorum needs independent primaries without replicas".to_owned()
+        } else {
+            let scheme = terms.scheme_of(Deployment::Sentinels);
+            format!("if sentinels monitor them, name the sentinels with `{scheme}`")
+        };
         return Finding::new(Note, CHECK, found, meaning).advice(advice);
     }
     if online == 0 {
@@ -266,6 +270,8 @@ mod tests {
         );
         assert_is(&replication(&with, &least("0"), &alone), Note, "does not follow");
         assert_is(&replication(&info("role:master"), &least("0"), &alone), Fine, "no replica");
+        let quorum = Terms { topology: Deployment::Quorum, ..terms() };
+        assert_is(&replication(&with, &least("0"), &quorum), Note, "independent primaries without replicas");
         let acked = |replica_acks| Terms { replica_acks, ..terms() };
         assert_is(&replication(&with, &least("1"), &acked(2)), Danger, "asks for 2");
         assert_is(&replication(&with, &least("1"), &acked(1)), Note, "one replica");

@@ -165,8 +165,8 @@ impl Report {
         self.findings.iter().map(Finding::severity).max().unwrap_or(Severity::Ok)
     }
 
-    /// Returns `true` if at least one server could be examined. If none could, the findings only
-    /// say why.
+    /// Returns `true` if at least one server that stores locks could be examined. If none could,
+    /// the findings only say why.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
         self.is_reachable
