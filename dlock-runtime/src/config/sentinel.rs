@@ -69,6 +69,9 @@ fn path(path: &str) -> Result<(String, String)> {
     Ok((name, format!("/{}", parts.next().unwrap_or_default())))
 }
 
+/// The options that only this scheme has.
+pub(super) const OPTIONS: &[&str] = &["sentinel_user", "sentinel_password"];
+
 /// Removes the sentinels' user and password from the options, and returns them.
 fn take_access(url: &mut Url) -> Result<(Option<String>, Option<String>)> {
     let (mut username, mut password) = (None, None);
@@ -164,6 +167,7 @@ mod tests {
             ("redis+sentinel://h1/m?sentinel_pasword=hunter2", "options"),
             ("redis+sentinel://h1/m#hunter2", "fragment"),
             ("redis://h1/0?sentinel_password=hunter2", "options"),
+            ("redis+sentinel://h1/m?sekret=hunter2", "`tls_name`, `sentinel_user`, `sentinel_password`"),
         ]);
     }
 }

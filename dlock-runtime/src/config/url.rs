@@ -70,13 +70,16 @@ pub(crate) fn parse(text: &str) -> Result<ConnectSpec> {
         return Err(config("options", problem));
     }
     if let Some((watched, rest)) = sentinel::parse(text)? {
-        return Ok(ConnectSpec { place: Endpoint::Sentinel(watched), settings: settings(&rest)? });
+        return Ok(ConnectSpec {
+            place: Endpoint::Sentinel(watched),
+            settings: settings(&rest, sentinel::OPTIONS)?,
+        });
     }
     if let Some((seeds, rest)) = cluster::parse(text)? {
-        return Ok(ConnectSpec { place: Endpoint::Cluster(seeds), settings: settings(&rest)? });
+        return Ok(ConnectSpec { place: Endpoint::Cluster(seeds), settings: settings(&rest, &[])? });
     }
     if let Some((voters, rest)) = quorum::parse(text)? {
-        return Ok(ConnectSpec { place: Endpoint::Quorum(voters), settings: settings(&rest)? });
+        return Ok(ConnectSpec { place: Endpoint::Quorum(voters), settings: settings(&rest, &[])? });
     }
     if names_several(text) {
         let problem = "this scheme is for one server: for several, write `redis+cluster://host,host`, `redis+sentinel://host,host/name`, or \
@@ -95,7 +98,8 @@ pub(crate) fn parse(text: &str) -> Result<ConnectSpec> {
         "redis+unix" => Endpoint::Redis(unix(&url)?),
         scheme => return Err(scheme::unknown(scheme)),
     };
-    Ok(ConnectSpec { place, settings: settings(&url)? })
+    let of_sockets: &[&str] = if url.scheme() == "redis+unix" { &["db", "user", "password"] } else { &[] };
+    Ok(ConnectSpec { place, settings: settings(&url, of_sockets)? })
 }
 
 /// Returns `true` if an unencoded `@` follows the end of the address. Then the text before it is a
@@ -217,9 +221,9 @@ fn pairs(url: &Url) -> Result<Vec<(String, String)>> {
     pairs.collect()
 }
 
-fn settings(url: &Url) -> Result<Settings> {
+/// Parses the options of every URL. `others` are those of this scheme, which are parsed elsewhere.
+fn settings(url: &Url, others: &[&str]) -> Result<Settings> {
     let mut settings = Settings::default();
-    let of_sockets: &[&str] = if url.scheme() == "redis+unix" { &["db", "user", "password"] } else { &[] };
     let mut seen: Vec<String> = Vec::new();
     for (name, text) in pairs(url)? {
         if seen.contains(&name) {
@@ -227,8 +231,8 @@ fn settings(url: &Url) -> Result<Settings> {
         }
         if let Some((_, set)) = OPTIONS.iter().find(|(known, _)| *known == name) {
             set(&mut settings, &OptionValue { name: &name, text: &text })?;
-        } else if !of_sockets.contains(&&*name) {
-            let known: Vec<_> = OPTIONS.iter().map(|(known, _)| known).chain(of_sockets).copied().collect();
+        } else if !others.contains(&&*name) {
+            let known: Vec<_> = OPTIONS.iter().map(|(known, _)| known).chain(others).copied().collect();
             return Err(config("options", unknown_option::problem(&name, &known)));
         }
         seen.push(name);
