@@ -95,6 +95,7 @@ fn take_access(url: &mut Url) -> Result<(Option<String>, Option<String>)> {
             return Err(config(part, "it is given twice"));
         }
     }
+    let [username, password] = [username, password].map(|text| text.filter(|text| !text.is_empty()));
     let others = others.join("&");
     url.set_query(Some(&*others).filter(|others| !others.is_empty()));
     if username.is_some() && password.is_none() {
@@ -139,6 +140,9 @@ mod tests {
 
     #[test]
     fn omitted_parts_have_defaults() {
+        let (empty, _) = read("redis+sentinel://h1/m?sentinel_user=&sentinel_password=");
+        assert_eq!((&empty.sentinels[0].username, &empty.sentinels[0].password), (&None, &None));
+
         let (SentinelEndpoint { sentinels, master, .. }, _) = read("redis+sentinel://h1/m");
 
         assert_eq!((sentinels[0].port, master.database, master.tls), (26379, 0, false));
@@ -159,6 +163,7 @@ mod tests {
             ("redis+sentinel://:hunter2@h1/m/x", "database"),
             ("redis+sentinel://u@h1/m", "password"),
             ("redis+sentinel://h1/m?sentinel_user=hunter2", "sentinel_password"),
+            ("redis+sentinel://h1/m?sentinel_user=hunter2&sentinel_password=", "sentinel_password"),
             (
                 "redis+sentinel://h1/m?sentinel_password=hunter2&sentinel_password=hunter2",
                 "sentinel_password",

@@ -65,6 +65,14 @@ pub(crate) fn parse(text: &str) -> Result<ConnectSpec> {
         let problem = "it has a `$`, `{`, or `<`: replace the placeholder, or have the variable expanded, as in `redis://127.0.0.1:6379`";
         return Err(config("host", problem));
     }
+    // The parser of URLs would encode such a host, and remove such a part of a path.
+    if !text.starts_with("memory") && hosts(text).contains(|c: char| !c.is_ascii() || c == '%') {
+        let problem = "it has a character that no host has: write an international name in its ASCII form, as in `xn--caf-dma.example`";
+        return Err(config("host", problem));
+    }
+    if has_dot_segment(text) {
+        return Err(config("path", "it has a `.` or `..` between slashes: write the path that is meant"));
+    }
     if hosts(text).contains(['&', '=']) {
         let problem = "options follow a `?`, and `&` separates them: write `redis://host:port?lease=10s&namespace=shop`";
         return Err(config("options", problem));
@@ -125,6 +133,13 @@ fn has_placeholder(text: &str) -> bool {
     hosts(text).contains(['$', '{', '}', '<', '>'])
 }
 
+/// Returns `true` if the path of a URL has a part that means this folder or the one above.
+fn has_dot_segment(text: &str) -> bool {
+    let path = text.split_once("://").map_or("", |(_, rest)| rest).split(['?', '#']).next();
+    let mut segments = path.unwrap_or_default().split('/').skip(1);
+    segments.any(|segment| matches!(&*segment.to_ascii_lowercase().replace("%2e", "."), "." | ".."))
+}
+
 /// Returns `true` if the URL of one server has several hosts.
 fn names_several(text: &str) -> bool {
     is_for_one(text) && hosts(text).contains([',', ';', ' '])
@@ -177,8 +192,8 @@ fn unix(url: &Url) -> Result<NodeSpec> {
                     .map(i64::from)
                     .map_err(|_| config("db", "it must be a database number, as in `db=2`"))?;
             }
-            "user" => server.username = Some(value),
-            "password" => server.password = Some(value),
+            "user" => server.username = Some(value).filter(|text| !text.is_empty()),
+            "password" => server.password = Some(value).filter(|text| !text.is_empty()),
             _ => {}
         }
     }
@@ -588,6 +603,28 @@ mod tests {
     }
 
     #[test]
+    fn a_path_or_a_host_that_would_be_read_as_another_is_refused() {
+        assert_refused(&[
+            ("redis://u:hunter2@host//3", "database"),
+            ("redis://u:hunter2@host/3/..", "path: it has a `.` or `..`"),
+            ("redis+cluster://u:hunter2@h1,h2/%2E%2e/0", "path: it has a `.` or `..`"),
+            ("redis+unix:///run/../hunter2", "path: it has a `.` or `..`"),
+            ("redis://u:hunter2@caf\u{e9}.example", "host: it has a character that no host has"),
+            ("redis+quorum://u:hunter2@h1,caf%C3%A9.example,h3", "host: it has a character that no host has"),
+        ]);
+        assert!(parse("redis://host?tls_ca=a/../ca.pem").is_ok(), "an option may have a path");
+        assert!(parse("memory://caf\u{e9}").is_ok(), "it is only a name");
+    }
+
+    #[test]
+    fn an_empty_password_is_none() {
+        for url in ["redis://:@host", "redis+unix:///run/redis.sock?user=&password="] {
+            let server = redis(url);
+            assert_eq!((server.username, server.password), (None, None), "{url}");
+        }
+    }
+
+    #[test]
     fn an_address_is_shown_without_user_and_password() {
         let server = redis("redis://shop:hunter2@host:7/3");
 
@@ -608,6 +645,7 @@ mod tests {
             ("redis://u:hunter2@host:0", "port"),
             ("redis://u:hunter2@host/one", "database"),
             ("redis://u:hunter2@host/-1", "database"),
+            ("redis+unix:///run/redis.sock?user=shop&password=", "password"),
             ("redis://u:%ff@host", "password"),
             ("redis://u:hunter2@host?leas=3s", "options"),
             ("redis://host?hunter2!=1", "options"),

@@ -39,7 +39,7 @@ pub(super) fn server(url: &Url, tls: bool) -> Result<NodeSpec> {
     if port == 0 {
         return Err(config("port", "0 is not a port: leave it out for 6379"));
     }
-    let database = match url.path().trim_start_matches('/') {
+    let database = match url.path().strip_prefix('/').unwrap_or_default() {
         "" => 0,
         path => path.parse::<u32>().map(i64::from).map_err(|_| {
             config(
