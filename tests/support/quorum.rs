@@ -1,8 +1,8 @@
 //! Independent servers for a quorum. Any of them can be killed, frozen, or restarted without data.
 //!
 //! The vote of a server counts once it has been up for a lease and its margin, plus one second,
-//! because a server reports its uptime in whole seconds. Here, a lease and its margin are just below
-//! one second, and [`start`](QuorumFleet::start) returns when every vote counts.
+//! because a server reports its uptime in whole seconds. Here, a lease and its margin are just
+//! below one second, and [`start`](QuorumFleet::start) returns when every vote counts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which servers have the key of a held token, if that is not certain or not the case.
+//! The servers that may still create the key of a held token, and those that do not have it.
 //!
 //! A server may still create the key, because a command has no reply yet. If the token is released
 //! there before that command runs, the release has no effect. The release must therefore be
@@ -14,7 +14,7 @@ use crate::protocol::command::Reply;
 use crate::protocol::quorum::FollowUp;
 use crate::token::Token;
 
-/// Tokens that hold a lock, and the servers that may still create their keys or do not have them.
+/// Tokens that hold a lock, with the servers that may still create their keys, and those without.
 #[derive(Debug, Default)]
 pub(crate) struct PendingRepairs {
     /// Entries for which an acquire or a repair ended without a reply.

@@ -13,7 +13,8 @@ pub(super) struct FaultProfile {
     pub(super) lease: u64,
     /// The longest delay of a message.
     pub(super) delay: u64,
-    /// The percentage of requests, and of replies, that are lost, and of requests that are not sent.
+    /// The percentage of requests, and of replies, that are lost, and of requests that cannot be
+    /// sent.
     pub(super) lost: u64,
     /// The percentage of requests, and of replies, that arrive twice.
     pub(super) duplicated: u64,
@@ -95,8 +96,8 @@ impl FaultProfile {
             };
         }
         reduce! {
-            out_of_model: OutOfModelFault::None, drift: 0, unrenewed: 0, restarts: 0, cancelled: 0, frozen: 0, duplicated: 0,
-            lost: 0, delay: 1, clients: 2, servers: 3, lease: 1_000,
+            out_of_model: OutOfModelFault::None, drift: 0, unrenewed: 0, restarts: 0, cancelled: 0, frozen: 0,
+            duplicated: 0, lost: 0, delay: 1, clients: 2, servers: 3, lease: 1_000,
         }
         if self.attempts > 1 {
             candidates.push(Self { attempts: self.attempts - 1, ..*self });

@@ -1,8 +1,9 @@
 //! A simulation of a quorum: two or three clients contend for one key of three or five servers.
 //!
 //! Requests and replies are delayed, lost, or duplicated, a lost request may still be executed
-//! later, and some requests cannot be sent. Clients freeze, are cancelled, and have drifting clocks. Servers restart without their
-//! data, but within one lease never more of them than a majority tolerates.
+//! later, and some requests cannot be sent. Clients freeze, are cancelled, and have drifting
+//! clocks. Servers restart without their data, but within one lease never more of them than a
+//! majority tolerates.
 //!
 //! The invariants are that no two clients consider the lock held at once (J1), that at the end
 //! nothing is left on the servers (J6), and that every attempt gets an outcome (J8). An invariant

@@ -4,9 +4,9 @@
 //! count until it has been up for the longest known lease; every hold that it forgot has expired by
 //! then. A server that is met for the first time may have just restarted, so the same applies.
 //!
-//! Only then its reported uptime matters. It is the difference of two times of the server's wall
-//! clock, so a clock that is set after the start adds to it. If a known server has restarted, this
-//! manager counts from when it meets the new instance.
+//! Its reported uptime matters only in that case. It is the difference of two times of the server's
+//! wall clock, so a clock that is set after the start adds to it. If a known server has restarted,
+//! this manager counts from when it meets the new instance.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -108,8 +108,8 @@ impl Membership {
             let scheme = shown.advice().scheme_of(Deployment::Cluster);
             return Err(reject(format!("is part of a cluster: write `{scheme}`")));
         }
-        // Whatever is at this address now, the server that was is free to be at another: two names may
-        // have swapped their servers.
+        // Another server is at this address now, so the one that was may be at another address: two
+        // names may have swapped their servers.
         if let Some(Some(entry)) = entries.servers.get_mut(server)
             && entry.run_id != info.run_id
         {
