@@ -551,8 +551,8 @@ async fn a_refused_unsubscribe_is_reported_once() {
     for unsubscribed in 1..=2 {
         let key = format!("order:subscribed:{unsubscribed}");
         let _held = holder.lock(&*key).acquire().await.expect("the lock is free");
-        let waited = waiter.lock(&*key).wait(Duration::from_millis(50)).acquire().await;
-        assert!(matches!(waited, Err(Error::Contended { .. })), "{waited:?}");
+        let refused = waiter.lock(&*key).wait(Duration::from_millis(50)).acquire().await;
+        assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
         until("the end of the subscription", async || proxy.count("UNSUBSCRIBE") >= unsubscribed).await;
     }
     let reported = || -> Vec<_> {

@@ -32,7 +32,9 @@ async fn a_quorum_is_examined_server_by_server_and_by_its_votes() {
 async fn missing_permissions_for_a_quorum_are_found() {
     let servers = [(); 3].map(|()| well_configured().start());
     let examine_with = async |more: &[&str]| {
-        servers.iter().for_each(|server| acl::give_user(server, acl::USER, &[], more));
+        for server in &servers {
+            acl::give_user(server, acl::USER, &[], more);
+        }
         examine(&url(&format!("{}:{}@", acl::USER, acl::PASSWORD), &servers)).await
     };
     let documented: Vec<_> = acl::documented_besides(acl::IN_A_QUORUM).collect();

@@ -625,7 +625,7 @@ mod tests {
 
         let (start, now) = (u128::from(store.epoch) * 1_000, since_epoch().as_micros());
         assert!((start..=now).contains(&u128::from(first)), "{first} is not in {start}..={now}");
-        let far = now as u64 * 2;
+        let far = first * 2;
         let set = lock(&store.fence_counters).issue(&"a".into(), far, at(0), FENCE_TTL);
         assert!(matches!(set, Reply::Fenced(of) if of == far), "{set:?}");
         assert_eq!(fence(), far + 1);
