@@ -269,9 +269,9 @@ impl JobRecord {
         self.slot.max(self.skipped)
     }
 
-    /// Returns the time after which missed slots run before a newer one. The last slot is one of
-    /// them while its run, which began after the slot was missed, is active: it may be given back. A
-    /// slot that was given back starts again, even if newer ones were skipped for it.
+    /// Returns the time after which missed slots run before a newer one. A missed slot is one of
+    /// them while it runs: it may be given back. A slot that was given back is one too: it starts
+    /// again, even if newer ones were skipped for it.
     pub(crate) fn caught_up(&self) -> u64 {
         let is_open =
             matches!((self.state, self.began), (SlotState::Unstarted, _) | (SlotState::Running, None));

@@ -1,6 +1,6 @@
 //! A fleet of replicas with one job, simulated: clocks that differ by up to half a period, lost and
-//! late messages, outages, requests that are given up, crashes, frozen processes, and a server whose
-//! clock steps back.
+//! late messages, outages, requests that are given up, crashes, frozen processes, and a server
+//! whose clock steps back.
 //!
 //! ```text
 //! DLOCK_JOB_SEEDS   the number of schedules; 5,000 by default
