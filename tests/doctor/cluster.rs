@@ -46,7 +46,9 @@ async fn channels_for_redisson_in_a_cluster_are_examined() {
         .collect();
     let examine_without = async |denied: &str| {
         let rules: Vec<_> = documented.iter().copied().filter(|rule| *rule != denied).collect();
-        fleet.servers().iter().for_each(|server| acl::give_user(server, acl::USER, &[], &rules));
+        for server in fleet.servers() {
+            acl::give_user(server, acl::USER, &[], &rules);
+        }
         examine(&acl::as_user(&fleet.url_with("?layout=redisson"))).await
     };
     let has_shards = !matches!(fleet.servers()[0].call(&["SPUBLISH", "c", "0"]), Reply::Error(said) if said.contains("nknown"));
