@@ -8,7 +8,6 @@ use std::time::Duration;
 use dlock_runtime::scheduled::Schedule;
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::cluster::ClusterFleet;
-use dlock_tests::handoff::channels_of;
 use dlock_tests::quorum::QuorumFleet;
 use dlock_tests::world::name;
 use dlock_tests::{Authority, Moment, Proxy, RedisServer, Worker, acl, within};
@@ -193,25 +192,24 @@ async fn a_sent_acquire_is_cleaned_up_and_retried_with_a_new_token() {
     let url = proxy.url_with("?response_timeout=5s&tracking=off");
     let manager = LockManager::connect(&url).await.expect("it is open");
     let value = || server.call(&["GET", &name("order:7")]).text().map(str::to_owned);
-    // So that the next `OK` is the reply to the acquire, and not to the handshake of the channels.
-    let listens = async {
-        while channels_of(&server, "dlock").is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    within(LONG, "the channels", listens).await;
 
     proxy.swallow_replies();
-    let answer = proxy.on_reply(b"OK");
     let lock = manager.lock("order:7").lease(LONG);
     let call = tokio::spawn(async move { lock.acquire().await });
-    within(LONG, "the lost reply", answer).await;
-    let first = value();
-    proxy.pass();
+    let has_run = async {
+        loop {
+            match value() {
+                Some(token) => break token,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let first = within(LONG, "the acquire", has_run).await;
     proxy.reset_all();
+    proxy.pass();
     let guard = within(LONG, "the lock", call).await.expect("no panic").expect("it was cleaned up");
 
-    assert!(first.is_some() && value().is_some() && value() != first, "{first:?}, {:?}", value());
+    assert!(value().is_some_and(|second| second != first), "{first}, {:?}", value());
     assert!(guard.check().is_ok());
     assert!(guard.release().await.is_ok());
     assert_eq!(value(), None);
