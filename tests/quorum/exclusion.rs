@@ -200,6 +200,26 @@ async fn min_hold_outlives_restarts_of_a_majority_one_by_one() {
     }
 }
 
+/// The restarted server is one of the two that granted the lock.
+#[tokio::test]
+async fn min_hold_is_written_to_a_server_that_connects_for_the_first_time() {
+    let mut fleet = QuorumFleet::start(3).await;
+    let theirs = fleet.manager("").await;
+    fleet.befall(&[0], Fate::Killed);
+    let ours = fleet.manager("").await;
+    let lock = ours.lock("report").min_hold(Duration::from_secs(20)).wait(SOON);
+    let held = lock.acquire().await.expect("a majority is up and the lock is free");
+    held.release().await.expect("a majority confirms it");
+
+    fleet.heal(&[0], Fate::Killed);
+    tokio::time::sleep(LEASE + Duration::from_secs(2)).await;
+    assert_eq!(fleet.holding("report"), 3);
+    fleet.befall(&[1], Fate::Restarted);
+    tokio::time::sleep(LEASE + Duration::from_secs(2)).await;
+
+    assert_taken(&theirs, "report", "after a restart").await;
+}
+
 #[tokio::test]
 async fn a_hold_outlives_any_minority() {
     each(outlive).await;

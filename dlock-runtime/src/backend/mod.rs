@@ -252,8 +252,8 @@ pub(crate) trait BackendEvents: Debug + Send + Sync {
     /// may have been missed.
     fn on_invalidation(&self, key: Option<&Name>, now: BootInstant, effects: &mut EventEffects);
 
-    /// Handles a new connection for the keys whose full names match `concerns`. `moved`: to another
-    /// server than before, which may lack writes of the old one.
+    /// Handles a new connection for the keys whose full names match `concerns`. `moved`: the server
+    /// may lack writes, because it is another one than before, or belongs to a quorum.
     fn on_reconnect(
         &self,
         moved: bool,

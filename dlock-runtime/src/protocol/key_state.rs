@@ -284,12 +284,11 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Handles a new connection: checks what may have changed while there was none.
     ///
-    /// `moved`: the new connection leads to another server, which may lack data of the old one, so
-    /// holds are verified too. Renewals of a hold become due, and
-    /// [`on_timeout`](Self::on_timeout) sends them, since there may be many.
+    /// `moved`: the server may lack writes, so holds are verified too. Renewals of a hold become
+    /// due, and [`on_timeout`](Self::on_timeout) sends them, since there may be many.
     pub(crate) fn on_reconnect(&mut self, moved: bool, ctx: &mut EventContext<'_, A>) {
         if moved {
-            self.on_primary_changed(ctx);
+            self.set_ttl_again(ctx);
         }
         if let Some(contender) = self.queue.contender_mut() {
             contender.note_invalidation();

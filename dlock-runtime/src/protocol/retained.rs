@@ -118,8 +118,8 @@ impl<A: Clone + PartialEq> KeyState<A> {
         self.queue.retain(kept);
     }
 
-    /// Sets the time to live again for each `min_hold`, since the new primary may lack it.
-    pub(super) fn on_primary_changed(&mut self, ctx: &mut EventContext<'_, A>) {
+    /// Sets the time to live again for each `min_hold`, since the server may lack it.
+    pub(super) fn set_ttl_again(&mut self, ctx: &mut EventContext<'_, A>) {
         self.queue.filter_retained(|kept| {
             if kept.is_for_min_hold(ctx.now) {
                 ctx.send(kept.token, kept.command(ctx.now));

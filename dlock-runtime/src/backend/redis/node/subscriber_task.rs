@@ -28,7 +28,7 @@ impl Node {
     /// Receives messages while `connection` is used.
     ///
     /// After each subscription all waiters try again, since messages may have been missed. If the
-    /// server has changed, or one of a quorum has restarted, all holds are verified, too.
+    /// server has changed, or belongs to a quorum, all holds are verified, too.
     pub(crate) async fn run_subscriber(self: &Arc<Self>, connection: &NodeConnection, moved: bool) {
         let mut subscriber = connection.take_subscriber();
         self.sink.connected(moved);

@@ -83,8 +83,9 @@ impl Node {
                     if first.is_some_and(|first| first.send(Ok(())).is_err()) {
                         return;
                     }
-                    let server = self.discovery.identity(&connection.target);
-                    let moved = last_server.replace(server.clone()).is_some_and(|last| last != server);
+                    let server = connection.target.shown.to_string();
+                    let is_other = last_server.replace(server.clone()).is_some_and(|last| last != server);
+                    let moved = is_other || self.discovery.misses_writes_while_away();
                     let failure = self.serve(&connection, moved).await;
                     self.on_connection_lost(&connection);
                     may_repeat = matches!(*lock(&self.state), NodeState::Reconnecting(_));

@@ -115,13 +115,10 @@ impl Discovery {
         }
     }
 
-    /// Returns the identity of the server that has just passed its [`check`](Self::check). One with
-    /// another identity may lack the writes to this one.
-    pub(crate) fn identity(&self, route: &ConnectTarget) -> String {
-        match self {
-            Self::Fixed(_) | Self::Primary(_) | Self::Sentinel(_) => route.shown.to_string(),
-            Self::Quorum(_, place) => place.run_id(),
-        }
+    /// Returns `true` if writes succeed without the server, so that it lacks those made before a
+    /// connection to it, or between two.
+    pub(crate) fn misses_writes_while_away(&self) -> bool {
+        matches!(self, Self::Quorum(..))
     }
 
     /// Returns the interval of the checks if it is shorter than the keepalive interval.
@@ -275,7 +272,5 @@ mod tests {
         assert!(primary.primary_changed().now_or_never().is_none());
         assert_eq!(fixed.to_string(), "redis at h:1");
         assert_eq!(sentinel.to_string(), "the primary `shop` of sentinels h:1, h:2");
-        let found = NodeSpec { host: "h".to_owned(), port: 3, ..NodeSpec::default() };
-        assert_eq!(sentinel.identity(&ConnectTarget::new(found, &patient())), "h:3");
     }
 }

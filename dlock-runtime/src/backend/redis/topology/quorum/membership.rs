@@ -137,13 +137,6 @@ impl Membership {
 }
 
 impl MemberIndex {
-    /// Returns the `run_id` of the server, which changes when it restarts.
-    pub(in crate::backend::redis) fn run_id(&self) -> String {
-        let entries = lock(&self.membership.entries);
-        let entry = entries.servers.get(self.server).and_then(Option::as_ref);
-        entry.map(|entry| entry.run_id.clone()).unwrap_or_default()
-    }
-
     /// Reads `INFO` from a server that has just accepted a connection, and records it.
     pub(in crate::backend::redis) async fn enter(
         &self,
