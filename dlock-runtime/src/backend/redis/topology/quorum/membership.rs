@@ -47,8 +47,9 @@ struct ExtendedHold {
 
 #[derive(Debug)]
 struct MemberEntry {
-    /// Empty if the last server at this address was rejected.
     run_id: String,
+    /// `false` if another server was at its address last, and was rejected.
+    is_here: bool,
     shown: String,
     /// When it was first seen, and its least uptime at that time.
     met: BootInstant,
@@ -113,12 +114,12 @@ impl Membership {
         if let Some(Some(entry)) = entries.servers.get_mut(server)
             && entry.run_id != info.run_id
         {
-            entry.run_id.clear();
+            entry.is_here = false;
         }
         let same = |(other, entry): (usize, &Option<MemberEntry>)| {
             entry
                 .as_ref()
-                .filter(|entry| other != server && entry.run_id == info.run_id)
+                .filter(|entry| other != server && entry.is_here && entry.run_id == info.run_id)
                 .map(|entry| entry.shown.clone())
         };
         if let Some(other) = entries.servers.iter().enumerate().find_map(same) {
@@ -126,12 +127,15 @@ impl Membership {
         }
         let Some(entry) = entries.servers.get_mut(server) else { return Ok(()) };
         let up = match entry {
-            Some(entry) if entry.run_id == info.run_id => return Ok(()),
+            Some(entry) if entry.run_id == info.run_id => {
+                entry.is_here = true;
+                return Ok(());
+            }
             Some(_) => Duration::ZERO, // it may have restarted just now, whatever it reports
             None => info.up,
         };
         let (run_id, shown) = (info.run_id.to_owned(), shown.to_string());
-        *entry = Some(MemberEntry { run_id, shown, met: boot_time(), up });
+        *entry = Some(MemberEntry { run_id, is_here: true, shown, met: boot_time(), up });
         Ok(())
     }
 }
@@ -332,6 +336,20 @@ mod tests {
         assert!(!enter(2, "b"), "it is entered");
         let now = boot_time();
         assert!(!membership.counts(0, now) && membership.counts(0, now.plus(31 * SECOND)));
+    }
+
+    #[test]
+    fn a_server_that_its_name_leads_to_again_counts() {
+        let membership = Membership::new(3, 30 * SECOND);
+        for (server, run_id) in ["a", "b", "c"].into_iter().enumerate() {
+            assert!(enter(&membership, server, &info(run_id, 60)).is_ok());
+        }
+        assert!(enter(&membership, 0, &info("b", 60)).is_err(), "it has another name");
+
+        assert!(enter(&membership, 0, &info("a", 60)).is_ok());
+
+        assert!(membership.counts(0, boot_time()));
+        assert!(enter(&membership, 1, &info("a", 60)).is_err(), "it is known by its name again");
     }
 
     #[test]
