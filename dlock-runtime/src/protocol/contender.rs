@@ -57,8 +57,9 @@ pub(crate) struct Contender {
     pub(super) revalidate: bool,
     /// The round trip that the replies "queued" measured.
     pub(super) round_trip: RoundTrip,
-    /// The longest lease of its failed commands. If one has run, the key may live that long.
-    failed_lease: Duration,
+    /// The longest lease of its rechecks and renewals since the last reply "queued". If one has run,
+    /// the key may live that long.
+    longest_lease: Duration,
 }
 
 /// The progress of a contender.
@@ -106,8 +107,16 @@ impl ContenderState {
 
 impl Contender {
     pub(super) const fn new(token: Token, step: ContenderState, fleet_hold: FleetHold) -> Self {
-        let (round_trip, failed_lease) = (RoundTrip::UNKNOWN, Duration::ZERO);
-        Self { token, step, fleet_hold, revalidate: false, round_trip, failed_lease }
+        let (round_trip, longest_lease) = (RoundTrip::UNKNOWN, Duration::ZERO);
+        Self { token, step, fleet_hold, revalidate: false, round_trip, longest_lease }
+    }
+
+    /// Sends a recheck or a renewal, which extends the key to its lease if the token holds the lock.
+    fn send<A>(&mut self, command: Command, ctx: &mut EventContext<'_, A>) {
+        if let Command::Enqueue { lease, .. } | Command::Renew { lease } = command {
+            self.longest_lease = self.longest_lease.max(lease);
+        }
+        ctx.send(self.token, command);
     }
 
     /// Passes each timer to `set`.
@@ -295,6 +304,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
     fn on_queued(&mut self, sent: BootInstant, ttl: Option<Duration>, ctx: &mut EventContext<'_, A>) {
         let Some(contender) = self.queue.contender_mut() else { return };
         contender.round_trip = contender.round_trip.measured(sent, ctx.now);
+        contender.longest_lease = Duration::ZERO; // what ran before this reply extended nothing
         contender.step = ContenderState::Queued {
             proof: sent,
             queue_check: QueueCheck::after_reply(sent, ttl, ctx.rules.grant_lease),
@@ -312,9 +322,6 @@ impl<A: Clone + PartialEq> KeyState<A> {
         ctx: &mut EventContext<'_, A>,
     ) {
         let Some(contender) = self.queue.contender_mut() else { return };
-        if let Command::Enqueue { lease, .. } | Command::Renew { lease } = command {
-            contender.failed_lease = contender.failed_lease.max(lease);
-        }
         let proof = match (contender.step, command) {
             (ContenderState::Trying | ContenderState::Enqueuing(_), _) => {
                 if may_have_run {
@@ -363,36 +370,32 @@ impl<A: Clone + PartialEq> KeyState<A> {
     /// zero length counts as expired, and is confirmed.
     pub(super) fn on_grant_while_contending(&mut self, grant: Grant, ctx: &mut EventContext<'_, A>) -> bool {
         let lease = self.head_lease();
-        let (Some(Contender { token, step, fleet_hold, round_trip, failed_lease, .. }), Some(lease)) =
-            (self.queue.contender_mut(), lease)
-        else {
-            return false;
-        };
-        let (token, may_outlive) = (*token, *failed_lease > lease);
-        match *step {
+        let (Some(contender), Some(lease)) = (self.queue.contender_mut(), lease) else { return false };
+        match contender.step {
             ContenderState::Queued { proof, .. } => {
-                *fleet_hold = grant.fleet_hold;
+                contender.fleet_hold = grant.fleet_hold;
                 let deadline = Deadline::of_lease(proof, grant.lease.min(ctx.rules.grant_lease));
                 // If replicas must have the hold, they have it once the confirmation is answered.
                 let is_proof = ctx.rules.grants_are_proof && ctx.rules.replica_acks == 0;
                 let left = deadline.at().since(ctx.now);
-                let is_in_time = deadline.holds_at(ctx.now) && round_trip.fits_twice_into(left);
-                if is_proof && is_in_time && !may_outlive {
+                let is_in_time = deadline.holds_at(ctx.now) && contender.round_trip.fits_twice_into(left);
+                if is_proof && is_in_time && contender.longest_lease <= lease {
+                    let token = contender.token;
                     self.grant_head(deadline, HoldStatus::GrantUnconfirmed, ctx);
                     if let Some(hold) = self.holds.with_token(token) {
                         hold.confirm_grant(ctx);
                     }
                 } else {
-                    *step = ContenderState::Confirming { budget: None, is_tracked: false };
-                    ctx.send(token, Command::Renew { lease });
+                    contender.step = ContenderState::Confirming { budget: None, is_tracked: false };
+                    contender.send(Command::Renew { lease }, ctx);
                 }
                 true
             }
             // The message arrived before the reply to the enqueue.
             ContenderState::Enqueuing(EnqueueMode::Join) => {
-                *fleet_hold = grant.fleet_hold;
-                *step = ContenderState::Confirming { budget: None, is_tracked: false };
-                ctx.send(token, Command::Renew { lease });
+                contender.fleet_hold = grant.fleet_hold;
+                contender.step = ContenderState::Confirming { budget: None, is_tracked: false };
+                contender.send(Command::Renew { lease }, ctx);
                 true
             }
             ContenderState::Yielding => {
@@ -416,7 +419,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
                     && is_due(at)
                 {
                     *queue_check = QueueCheck::InFlight;
-                    ctx.send(contender.token, Command::Enqueue { lease, mode: EnqueueMode::Recheck });
+                    contender.send(Command::Enqueue { lease, mode: EnqueueMode::Recheck }, ctx);
                 }
             }
             (ContenderState::Polling { until, .. }, _) if is_due(*until) => {
@@ -451,7 +454,9 @@ impl<A: Clone + PartialEq> KeyState<A> {
 
     /// Handles a reply that the token holds the lock, since `sent` and for `lease`.
     fn on_acquired(&mut self, sent: BootInstant, lease: Duration, ctx: &mut EventContext<'_, A>) {
-        let Some(&Contender { token, step, fleet_hold, failed_lease, .. }) = self.contender() else { return };
+        let Some(&Contender { token, step, fleet_hold, longest_lease, .. }) = self.contender() else {
+            return;
+        };
         let deadline = Deadline::of_lease(sent, lease);
         match self.head_lease() {
             None => {
@@ -459,7 +464,7 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 self.queue.end_contender();
             }
             // A renewal would not shorten the time to live.
-            Some(wanted) if wanted < lease.max(failed_lease) => {
+            Some(wanted) if wanted < lease.max(longest_lease) => {
                 ctx.send(token, Command::RELEASE);
                 self.contend(fleet_hold, ctx);
             }
@@ -498,8 +503,9 @@ impl<A: Clone + PartialEq> KeyState<A> {
         ctx: &mut EventContext<'_, A>,
     ) {
         let Some(lease) = self.head_lease() else { return };
-        self.queue.set_contender(Contender::new(token, step, fleet_hold));
-        ctx.send(token, Command::Renew { lease });
+        let mut contender = Contender::new(token, step, fleet_hold);
+        contender.send(Command::Renew { lease }, ctx);
+        self.queue.set_contender(contender);
     }
 
     /// Grants the lock to the head: its contender becomes a hold.

@@ -639,8 +639,6 @@ impl<A: Clone + PartialEq> KeyState<A> {
                 hold.on_confirm_failed(lease, ctx.now);
             }
             (Command::Inspect, reply) => hold.on_waiters_probed(sent, &reply, ctx),
-            // The grant overtook this reply. A task that has left may have asked for longer.
-            (Command::Enqueue { lease, .. }, Reply::Owner) => hold.note_extension(sent.plus(lease), lease),
             _ => {}
         }
     }

@@ -422,6 +422,115 @@ fn lock_that_may_outlive_the_lease_of_the_next_task_is_released() {
     }
 }
 
+/// The recheck was sent for the first task, which has left. Its reply arrives after the grant.
+#[test]
+fn lock_with_a_longer_recheck_in_flight_at_the_grant_is_released() {
+    let long = TERMS.lease() * 2;
+    for (next, reply) in [
+        (TERMS.lease(), Reply::Owner),
+        (TERMS.lease(), Reply::Unknown(failure())),
+        (long, Reply::Owner),
+        (long, Reply::Unknown(failure())),
+    ] {
+        let (mut key_state, token) = rechecked(HoldTerms::of_lease(long), HoldTerms::of_lease(next));
+
+        let granted = grant(&mut key_state, token, 520);
+        let recheck = Command::Enqueue { lease: long, mode: EnqueueMode::Recheck };
+        let mut actions = happen(&mut key_state, 530, |key_state, ctx| {
+            key_state.on_reply(token, recheck, at(501), reply.clone(), ctx);
+        });
+
+        if next == long {
+            assert!(
+                matches!(granted[..], [Action::Grant { acquisition: 2, token: of, .. }] if of == token),
+                "{reply:?}: {granted:?}"
+            );
+            continue;
+        }
+        let renew = Command::Renew { lease: next };
+        assert!(
+            matches!(granted[..], [Action::Send { token: of, command }] if of == token && command == renew),
+            "{reply:?}: {granted:?}"
+        );
+        if actions.is_empty() {
+            actions = happen(&mut key_state, 540, |key_state, ctx| {
+                key_state.on_reply(token, renew, at(520), Reply::Owner, ctx);
+            });
+        }
+        assert!(
+            matches!(
+                actions[..],
+                [
+                    Action::Send { token: of, command: Command::RELEASE },
+                    Action::Send { token: another, command: Command::Acquire { lease } },
+                ] if of == token && another != token && lease == next
+            ),
+            "{reply:?}: {actions:?}"
+        );
+    }
+}
+
+/// The reply shows that the server has not extended the key.
+#[test]
+fn lock_with_a_longer_recheck_answered_queued_is_granted() {
+    let longer = HoldTerms::of_lease(TERMS.lease() * 2);
+    let (mut key_state, token) = rechecked(longer, TERMS);
+    let recheck = Command::Enqueue { lease: longer.lease(), mode: EnqueueMode::Recheck };
+    happen(&mut key_state, 515, |key_state, ctx| {
+        key_state.on_reply(token, recheck, at(501), Reply::Queued { ttl: Some(TERMS_LEASE) }, ctx);
+    });
+
+    let granted = grant(&mut key_state, token, 520);
+
+    assert!(
+        matches!(granted[..], [Action::Grant { acquisition: 2, token: of, .. }] if of == token),
+        "{granted:?}"
+    );
+}
+
+/// The recheck of the second task is answered while the renewal for the first one is in flight.
+#[test]
+fn lock_with_a_longer_renewal_in_flight_is_released() {
+    let longer = HoldTerms::of_lease(TERMS.lease() * 2);
+    let (mut key_state, token) = rechecked(TERMS, longer);
+    let rules = ProtocolConfig { grants_are_proof: false, ..ProtocolConfig::DEFAULT };
+    let confirmed = happen(&mut key_state, 520, |key_state, ctx| {
+        let grant = Grant { lease: rules.grant_lease, fleet_hold: FleetHold::UNKNOWN };
+        assert!(key_state.on_grant(token, grant, &mut ctx.under(&rules)));
+        key_state.join(waiter(3, TERMS), ctx);
+        key_state.leave(&2, ctx);
+    });
+    let renew = Command::Renew { lease: longer.lease() };
+    assert!(matches!(confirmed[..], [Action::Send { command, .. }] if command == renew), "{confirmed:?}");
+
+    let actions = happen(&mut key_state, 530, |key_state, ctx| {
+        key_state.on_reply(token, enqueue(EnqueueMode::Recheck), at(501), Reply::Owner, ctx);
+    });
+
+    assert!(
+        matches!(
+            actions[..],
+            [Action::Send { token: of, command: Command::RELEASE }, Action::Send { token: another, .. }]
+                if of == token && another != token
+        ),
+        "{actions:?}"
+    );
+}
+
+/// Returns a queued key state with a recheck of `first` in flight since 501 ms. Its task has left,
+/// and the head is task 2 with `next`.
+fn rechecked(first: HoldTerms, next: HoldTerms) -> (KeyState<u32>, Token) {
+    let (mut key_state, token) = queued(waiter(1, first));
+    let sent = happen(&mut key_state, 501, KeyState::on_timeout);
+    let recheck = Command::Enqueue { lease: first.lease(), mode: EnqueueMode::Recheck };
+    assert!(matches!(sent[..], [Action::Send { command, .. }] if command == recheck), "{sent:?}");
+    happen(&mut key_state, 510, |key_state, ctx| {
+        key_state.join(waiter(2, next), ctx);
+        key_state.leave(&1, ctx);
+    });
+    (key_state, token)
+}
+
 #[test]
 fn reply_later_than_the_lease_starts_no_body() {
     let deadline = 30_000 - 302;

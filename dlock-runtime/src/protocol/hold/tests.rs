@@ -1,6 +1,5 @@
 use super::*;
 use crate::protocol::ProtocolConfig;
-use crate::protocol::command::EnqueueMode;
 use crate::protocol::command::{Failure, RecordInfo};
 use crate::protocol::scene::{RULES, TERMS, at, failure, happen, happen_where, held, waiter};
 
@@ -467,20 +466,6 @@ fn task_with_a_shorter_lease_acquires_a_kept_lock_again() {
         ),
         "{actions:?}"
     );
-}
-
-/// The recheck was sent for a task that has left, and its reply arrives after the grant.
-#[test]
-fn hold_is_yielded_after_the_reply_to_a_longer_recheck() {
-    let (mut key_state, token) = held(TERMS);
-    let recheck = Command::Enqueue { lease: TERMS.lease() * 2, mode: EnqueueMode::Recheck };
-    happen(&mut key_state, 20, |key_state, ctx| {
-        key_state.on_reply(token, recheck, at(10), Reply::Owner, ctx);
-    });
-
-    let (_, actions) = released_to(key_state, TERMS.lease());
-
-    assert!(is_yielded(&actions, token), "{actions:?}");
 }
 
 #[test]
