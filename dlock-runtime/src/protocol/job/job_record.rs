@@ -269,12 +269,17 @@ impl JobRecord {
         self.slot.max(self.skipped)
     }
 
+    /// Returns `true` while the first attempt of a missed slot runs. Later attempts are those of any
+    /// other slot.
+    pub(super) fn is_missed_running(&self) -> bool {
+        self.state == SlotState::Running && self.attempt == 1 && self.began.is_none()
+    }
+
     /// Returns the time after which missed slots run before a newer one. A missed slot is one of
     /// them while it runs: it may be given back. A slot that was given back is one too: it starts
     /// again, even if newer ones were skipped for it.
     pub(crate) fn caught_up(&self) -> u64 {
-        let is_open =
-            matches!((self.state, self.began), (SlotState::Unstarted, _) | (SlotState::Running, None));
+        let is_open = self.state == SlotState::Unstarted || self.is_missed_running();
         let last = if is_open { self.slot.saturating_sub(1) } else { self.decided() };
         last.max(self.known.unwrap_or_default())
     }

@@ -488,6 +488,29 @@ fn a_missed_slot_that_runs_is_not_caught_up() {
     }
 }
 
+/// After a crash, it runs again as any other slot.
+#[test]
+fn a_missed_slot_that_runs_again_is_caught_up() {
+    let previous = Some(20_000);
+    for overlap in [Overlap::Skip, Overlap::QueueOne, Overlap::CancelPrevious] {
+        let of = |number, kind| BeginRequest { overlap, ..request(number, kind) };
+        let mut record = after_one_run();
+        started(record.begin(30_000, &of(2, BeginKind::Missed { slot: 20_000 })));
+        let again = started(record.begin(30_000 + LEASE, &of(3, BeginKind::Slot { slot: 20_000 })));
+        assert_eq!(again.attempt, 2);
+
+        let next = BeginKind::Tick { slot: 30_000, window: (0, u64::MAX), previous };
+        let reply = record.begin(30_001 + LEASE, &of(4, next));
+
+        let lease_left = LEASE - 1;
+        let skipped = BeginReply::Skip(SkipReason::Overlap { lease_left });
+        let waits = BeginReply::Wait { lease_left };
+        assert_eq!(reply, if overlap == Overlap::Skip { skipped } else { waits }, "{overlap:?}");
+        let is_cancelled = record.run.is_some_and(|run| run.is_cancelled);
+        assert_eq!(is_cancelled, overlap == Overlap::CancelPrevious, "{overlap:?}");
+    }
+}
+
 /// A pause ended after it was given back, or the job was not known when it was due.
 #[test]
 fn a_slot_that_never_starts_again_is_not_caught_up() {
