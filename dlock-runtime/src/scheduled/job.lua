@@ -291,9 +291,9 @@ end
 
 if slot < int('s') or (slot <= int('sk') and not waits) then return answer('skip', 'late', int('s')) end
 
--- A missed slot may be given back while its first attempt runs. A slot that was given back starts
--- again, even if newer ones were skipped for it.
-local is_missed_running = r.t == 'R' and int('a') == 1 and not r.b
+-- A missed slot may be given back while its first attempt runs, unless this slot cancels it. A slot
+-- that was given back starts again, even if newer ones were skipped for it.
+local is_missed_running = r.t == 'R' and int('a') == 1 and not r.b and overlap ~= 'cancel_previous'
 local is_open = r.t == 'U' or is_missed_running
 local decided = is_open and int('s') - 1 or math.max(int('s'), int('sk'))
 local since = math.max(decided, int('k'))

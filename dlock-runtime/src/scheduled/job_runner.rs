@@ -149,7 +149,8 @@ impl JobRunner {
         };
         let Some(record) = record else { return Ok(()) };
         if self.call.schedule.catch_up != CatchUp::None {
-            self.run_missed(record.caught_up(), self.now() + 1, &stop).await?;
+            let since = record.caught_up(self.call.schedule.overlap);
+            self.run_missed(since, self.now() + 1, &stop).await?;
         }
         self.check(record, &stop).await
     }

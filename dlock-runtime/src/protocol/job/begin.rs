@@ -155,11 +155,12 @@ impl JobRecord {
         if slot < self.slot || (slot <= self.skipped && !self.waits(slot)) {
             return BeginReply::Skip(SkipReason::Late { slot: self.slot });
         }
+        let since = self.caught_up(request.overlap);
         if let BeginKind::Tick { previous: Some(previous), .. } = request.kind
-            && self.caught_up() < previous
+            && since < previous
             && !self.waits(slot)
         {
-            return BeginReply::Missed { since: self.caught_up() };
+            return BeginReply::Missed { since };
         }
         let is_missed = matches!(request.kind, BeginKind::Missed { .. });
         let min_hold = if is_missed { 0 } else { request.min_hold };

@@ -488,6 +488,24 @@ fn a_missed_slot_that_runs_is_not_caught_up() {
     }
 }
 
+/// Otherwise, a run that hangs would never end.
+#[test]
+fn a_newer_tick_cancels_a_missed_slot_that_runs() {
+    let cancelling = |number, kind| {
+        let overlap = Overlap::CancelPrevious;
+        BeginRequest { overlap, ..request(number, kind) }
+    };
+    let next = BeginKind::Tick { slot: 30_000, window: (0, u64::MAX), previous: Some(20_000) };
+    let mut record = after_one_run();
+    started(record.begin(30_000, &cancelling(2, BeginKind::Missed { slot: 20_000 })));
+
+    assert_eq!(record.begin(30_001, &cancelling(3, next)), BeginReply::Wait { lease_left: LEASE - 1 });
+
+    assert_eq!(record.renew(30_002, owner(2), LEASE), OwnerReply::Cancelled);
+    ended(&mut record, 30_003, 2, RunResult::Cancelled);
+    assert_eq!(started(record.begin(30_004, &cancelling(3, next))).slot, 30_000);
+}
+
 /// After a crash, it runs again as any other slot.
 #[test]
 fn a_missed_slot_that_runs_again_is_caught_up() {
