@@ -1,7 +1,7 @@
 //! The runner: missed ticks, panics, and its end.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dlock_runtime::scheduled::{CatchUp, FailedRun, Jobs, Overlap, RunOutcome, Schedule, Tick};
 use dlock_runtime::testing::{Replica, TestLocks};
@@ -281,35 +281,66 @@ async fn a_tick_that_is_due_in_an_outage_runs_after_it() {
     running.abort();
 }
 
-/// The outage ends after the second of its ticks. One runner runs the first then, for 3 s.
-#[tokio::test(start_paused = true)]
-async fn a_tick_is_not_skipped_for_a_missed_one_that_runs_elsewhere() {
+/// Returns the slots that ran within 42 s of a tick, in seconds after it, in a fleet of two. The
+/// store is unavailable from 9 s to `until` ms after the tick, and the job is paused from 24.3 s to
+/// 24.6 s after it, if it `pauses`.
+async fn slots_after_outage(catch_up: CatchUp, body: Duration, until: u64, pauses: bool) -> Vec<u64> {
     let (locks, ten) = (TestLocks::new(), Duration::from_secs(10));
     let fleet = locks.fleet(2);
     until_before(&locks, ten, SECOND).await;
+    let first = fleet[0].now() + SECOND;
+    let reach = async |at: u64| {
+        let left = (first + Duration::from_millis(at)).duration_since(fleet[0].now());
+        tokio::time::sleep(left.expect("a later time")).await;
+    };
     let of_replica = |replica: &Replica| {
-        let body = async |_| {
-            tokio::time::sleep(3 * SECOND).await;
+        let body = move |_| async move {
+            tokio::time::sleep(body).await;
             Ok::<_, Error>(())
         };
-        let runner = Jobs::new(replica.manager()).add("report", every(ten).catch_up(CatchUp::Latest), body);
+        let runner = Jobs::new(replica.manager()).add("report", every(ten).catch_up(catch_up), body);
         tokio::spawn(runner.run_until(std::future::pending()))
     };
     let running: Vec<_> = fleet.iter().map(of_replica).collect();
 
-    tokio::time::sleep(6 * SECOND).await;
+    reach(9_000).await;
     let outage = locks.outage();
-    tokio::time::sleep(ten + Duration::from_millis(7_500)).await;
+    reach(until).await;
     outage.end();
-    tokio::time::sleep(12 * SECOND).await;
+    let manager = fleet[0].manager();
+    let job = manager.job("report");
+    if pauses {
+        reach(24_300).await;
+        job.pause().await.expect("a store");
+        reach(24_600).await;
+        job.resume().await.expect("a store");
+    }
+    reach(42_000).await;
 
-    let history = fleet[0].manager().job("report").history(9).await.expect("a store");
-    let slots: Vec<_> = history.iter().map(|run| run.slot).collect();
-    assert_eq!(slots.len(), 4, "{slots:?}");
-    assert!(slots.windows(2).all(|slots| slots[0] - ten == slots[1]), "{slots:?}");
+    let history = job.history(9).await.expect("a store");
     for running in running {
         running.abort();
     }
+    let after = |slot: SystemTime| (slot + SECOND / 2).duration_since(first).expect("a later slot").as_secs();
+    history.iter().rev().map(|run| after(run.slot)).collect()
+}
+
+/// The outage ends after the second of its ticks. One runner runs the first then. In the second
+/// case, that tick leaves the window while it runs.
+#[tokio::test(start_paused = true)]
+async fn a_tick_is_not_skipped_for_a_missed_one_that_runs_elsewhere() {
+    let of_window = CatchUp::all(10, 12 * SECOND);
+    for (catch_up, until) in [(CatchUp::Latest, 22_500), (of_window, 20_500)] {
+        let slots = slots_after_outage(catch_up, 3 * SECOND, until, false).await;
+        assert!(slots.starts_with(&[0, 10, 20, 30]), "{catch_up:?}: {slots:?}");
+    }
+}
+
+/// The tick at 20 s, which is the latest missed one at 30 s, does not run after the pause.
+#[tokio::test(start_paused = true)]
+async fn a_tick_waits_for_a_missed_one_that_runs_after_a_pause() {
+    let slots = slots_after_outage(CatchUp::Latest, Duration::from_millis(8_500), 22_500, true).await;
+    assert_eq!(slots, [0, 10, 30]);
 }
 
 /// A runner asks for what is left once, and then once per lease.

@@ -297,7 +297,9 @@ local is_missed_running = r.t == 'R' and int('a') == 1 and not r.b and overlap ~
 local is_open = r.t == 'U' or is_missed_running
 local decided = is_open and int('s') - 1 or math.max(int('s'), int('sk'))
 local since = math.max(decided, int('k'))
-if previous ~= '' and since < tonumber(previous) and not waits then return answer('missed', since) end
+if previous ~= '' and since < tonumber(previous) and not waits then
+  return answer('missed', since, is_missed_running and '1')
+end
 
 local left = r.o and lease_left() or 0
 if r.b and now >= int('b') and kind ~= 'missed' then left = math.max(left, min_hold - (now - int('b'))) end

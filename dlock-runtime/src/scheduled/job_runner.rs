@@ -192,7 +192,9 @@ impl JobRunner {
             let begun = self.call.begin_current(caught_up, &mut waiting);
             let Some(begun) = unless_stopped(&stop, begun).await else { break };
             match self.passing(begun)? {
-                Some(TickDecision::Missed { since, slot }) => {
+                // It may be given back, even if this runner would not run it.
+                Some(TickDecision::Missed { is_running: true, .. }) => {}
+                Some(TickDecision::Missed { since, slot, is_running: false }) => {
                     let has_caught_up = self.run_missed(since, slot, &stop).await?;
                     if has_caught_up {
                         caught_up = Some(slot);

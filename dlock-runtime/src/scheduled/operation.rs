@@ -258,7 +258,10 @@ fn begin_parts(reply: BeginReply) -> Vec<String> {
             parts("run", &[slot, u64::from(attempt), counted, fence])
         }
         BeginReply::Wait { lease_left } => parts("wait", &[lease_left]),
-        BeginReply::Missed { since } => parts("missed", &[since]),
+        BeginReply::Missed { since, is_running } => {
+            let is_running = if is_running { "1" } else { "" };
+            vec!["missed".to_owned(), since.to_string(), is_running.to_owned()]
+        }
         BeginReply::OtherTick => parts("other", &[]),
         BeginReply::Skip(reason) => {
             let (reason, detail) = match reason {
@@ -331,7 +334,7 @@ fn decode_begin(what: &str, [a, b, c, d]: [&str; 4]) -> Option<BeginReply> {
             fence: d.parse().ok()?,
         }),
         "wait" => BeginReply::Wait { lease_left: a.parse().ok()? },
-        "missed" => BeginReply::Missed { since: a.parse().ok()? },
+        "missed" => BeginReply::Missed { since: a.parse().ok()?, is_running: !b.is_empty() },
         "other" => BeginReply::OtherTick,
         "skip" => BeginReply::Skip(match a {
             "paused" => SkipReason::Paused,
@@ -430,7 +433,8 @@ mod tests {
         let begun = [
             BeginReply::Run(grant),
             BeginReply::Wait { lease_left },
-            BeginReply::Missed { since: 9 },
+            BeginReply::Missed { since: 9, is_running: false },
+            BeginReply::Missed { since: 9, is_running: true },
             BeginReply::OtherTick,
             BeginReply::Skip(SkipReason::Paused),
             BeginReply::Skip(SkipReason::Running { lease_left }),

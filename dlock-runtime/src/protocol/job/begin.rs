@@ -79,8 +79,9 @@ pub(crate) enum BeginReply {
     /// It does not run here.
     Skip(SkipReason),
     /// Missed slots after this one, and since the job was first seen, must run first. One that is
-    /// running, and a slot that was given back, are among them.
-    Missed { since: u64 },
+    /// running, and a slot that was given back, are among them. `is_running`: one is running, so
+    /// the process asks again.
+    Missed { since: u64, is_running: bool },
     /// By the server's clock, a call belongs to another slot.
     OtherTick,
 }
@@ -160,7 +161,7 @@ impl JobRecord {
             && since < previous
             && !self.waits(slot)
         {
-            return BeginReply::Missed { since };
+            return BeginReply::Missed { since, is_running: self.is_missed_running(request.overlap) };
         }
         let is_missed = matches!(request.kind, BeginKind::Missed { .. });
         let min_hold = if is_missed { 0 } else { request.min_hold };

@@ -414,7 +414,7 @@ fn missed_slots_run_before_the_current_one() {
         request(number, BeginKind::Tick { slot: 50_000, window: (0, u64::MAX), previous: Some(40_000) })
     };
 
-    assert_eq!(record.begin(50_000, &current(2)), BeginReply::Missed { since: 10_000 });
+    assert_eq!(record.begin(50_000, &current(2)), BeginReply::Missed { since: 10_000, is_running: false });
     for (number, slot) in [(3, 30_000), (4, 40_000)] {
         assert_eq!(started(record.begin(50_000, &request(number, BeginKind::Missed { slot }))).slot, slot);
         ended(&mut record, 50_000, number, RunResult::Succeeded);
@@ -443,7 +443,10 @@ fn a_missed_slot_that_is_given_back_runs_first() {
     };
     for is_next_skipped in [false, true] {
         let mut record = after_one_run();
-        assert_eq!(record.begin(45_000, &current(2)), BeginReply::Missed { since: 10_000 });
+        assert_eq!(
+            record.begin(45_000, &current(2)),
+            BeginReply::Missed { since: 10_000, is_running: false }
+        );
         started(record.begin(45_000, &missed(3, 30_000)));
         if is_next_skipped {
             let skipped = record.begin(45_001, &late_tick(4, 40_000));
@@ -451,7 +454,10 @@ fn a_missed_slot_that_is_given_back_runs_first() {
         }
         ended(&mut record, 45_002, 3, RunResult::Unstarted);
 
-        assert_eq!(record.begin(45_003, &current(5)), BeginReply::Missed { since: 29_999 });
+        assert_eq!(
+            record.begin(45_003, &current(5)),
+            BeginReply::Missed { since: 29_999, is_running: false }
+        );
 
         let grant = started(record.begin(45_003, &missed(6, 30_000)));
         assert_eq!((grant.slot, grant.attempt), (30_000, 1), "skipped: {is_next_skipped}");
@@ -474,18 +480,37 @@ fn a_missed_slot_that_runs_is_not_caught_up() {
         let mut record = after_one_run();
         started(record.begin(30_000, &missed(2)));
 
-        assert_eq!(record.begin(30_001, &current(3)), BeginReply::Missed { since: 19_999 });
+        assert_eq!(record.begin(30_001, &current(3)), BeginReply::Missed { since: 19_999, is_running: true });
         let running = BeginReply::Skip(SkipReason::Running { lease_left: LEASE - 2 });
         assert_eq!(record.begin(30_002, &missed(4)), running);
         ended(&mut record, 30_003, 2, result);
         if result == RunResult::Unstarted {
-            assert_eq!(record.begin(30_004, &current(5)), BeginReply::Missed { since: 19_999 });
+            assert_eq!(
+                record.begin(30_004, &current(5)),
+                BeginReply::Missed { since: 19_999, is_running: false }
+            );
             started(record.begin(30_005, &missed(6)));
             ended(&mut record, 30_006, 6, RunResult::Succeeded);
         }
         assert_eq!(started(record.begin(30_007, &current(7))).slot, 30_000, "{result:?}");
         assert_eq!(record.counters.skips, 0, "{result:?}");
     }
+}
+
+/// Slot 30,000 does not run after the pause, and a process that runs the latest one asks for no other.
+#[test]
+fn a_missed_slot_that_runs_after_a_pause_is_waited_for() {
+    let next = BeginKind::Tick { slot: 40_000, window: (0, u64::MAX), previous: Some(30_000) };
+    let mut record = after_one_run();
+    started(record.begin(30_000, &request(2, BeginKind::Missed { slot: 20_000 })));
+    record.set_paused(30_001, true);
+    record.set_paused(30_002, false);
+
+    let waited_for = BeginReply::Missed { since: 19_999, is_running: true };
+    assert_eq!(record.begin(30_003, &request(3, next)), waited_for);
+
+    ended(&mut record, 30_004, 2, RunResult::Succeeded);
+    assert_eq!(started(record.begin(30_005, &request(4, next))).slot, 40_000);
 }
 
 /// Otherwise, a run that hangs would never end.

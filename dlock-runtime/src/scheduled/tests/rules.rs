@@ -159,7 +159,7 @@ fn begin_without_times(reply: BeginReply, time: impl Fn(u64) -> u64) -> BeginRep
             BeginReply::Run(grant)
         }
         BeginReply::Wait { lease_left } => BeginReply::Wait { lease_left: lease_left.min(1) },
-        BeginReply::Missed { since } => BeginReply::Missed { since: time(since) },
+        BeginReply::Missed { since, is_running } => BeginReply::Missed { since: time(since), is_running },
         BeginReply::Skip(SkipReason::Running { lease_left }) => {
             BeginReply::Skip(SkipReason::Running { lease_left: lease_left.min(1) })
         }

@@ -421,7 +421,8 @@ impl Fleet {
                 self.coverage.corrected_clocks += 1;
                 self.begin(replica);
             }
-            BeginReply::Missed { since } => self.begin_missed(replica, since),
+            BeginReply::Missed { is_running: true, .. } => self.begin_later(replica, 1_000),
+            BeginReply::Missed { since, is_running: false } => self.begin_missed(replica, since),
             BeginReply::Skip(reason) if matches!(request.kind, BeginKind::Missed { .. }) => {
                 let is_running = matches!(reason, SkipReason::Running { .. });
                 self.begin_later(replica, if is_running { 1_000 } else { 1 });
