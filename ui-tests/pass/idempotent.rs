@@ -42,7 +42,7 @@ impl ApiError {
 #[idempotent(key = "charge:<tenant>:<request.key>", ttl = "24h", lease = "30s",
              fingerprint = (request.amount, &request.currency), on_duplicate = wait("10s"),
              on_crash = resume, on_error = remember_if(is_final), record = record, version = 2,
-             name = "charge", namespace = "shop")]
+             name = "charge card;v1:", namespace = "shop")]
 pub async fn charge(tenant: u64, request: Request) -> Result<Receipt, ApiError> {
     let _ = tenant;
     let amount = request.amount;

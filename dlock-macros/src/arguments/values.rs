@@ -79,22 +79,20 @@ pub(crate) fn one_of<T: Copy>(value: &Expr, words: &[(&str, T)], problem: &str) 
     found.map(|(_, meaning)| *meaning).ok_or_else(|| Error::new(value.span(), problem))
 }
 
-/// Parses `name`, the function's name in spans and in `DLOCK_OVERRIDES`, whose text has the marks
-/// that a name cannot have.
+/// Parses `name`, the function's name in spans.
 pub(crate) fn name(value: Expr) -> syn::Result<Expr> {
     let problem = match &value {
-        Expr::Path(_) => return Ok(value),
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => match text.value() {
-            empty if empty.is_empty() => "is empty",
-            odd if odd.contains(|c: char| c.is_whitespace() || c == ';') || odd.ends_with(':') => {
-                "cannot have white space, a `;`, or a `:` at its end"
-            }
-            _ => return Ok(value),
-        },
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value().is_empty() => "is empty",
+        Expr::Path(_) | Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => return Ok(value),
         _ => "is a string, or the path of a `const &str`",
     };
-    let span = value.span();
-    Err(Error::new(span, format!("`name` {problem}, and labels spans: write `name = \"place_order\"`")))
+    Err(wrong_name(&value, problem))
+}
+
+/// Returns the error of a `name` with this problem.
+pub(crate) fn wrong_name(value: &Expr, problem: &str) -> Error {
+    let advice = "labels spans: write `name = \"place_order\"`";
+    Error::new(value.span(), format!("`name` {problem}, and {advice}"))
 }
 
 /// Parses `namespace`, the prefix of the key in Redis.

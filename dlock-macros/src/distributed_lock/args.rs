@@ -130,7 +130,7 @@ impl Options {
             "guard" => self.guard = Some(shared::variable("guard", &value, "the held lock", "lock")?),
             "manager" => self.manager = Some(shared::manager(value)?),
             "namespace" => self.namespace = Some(shared::namespace(value)?),
-            "name" => self.name = Some(shared::name(value)?),
+            "name" => self.name = Some(values::name(value)?),
             "kind" => values::kind(&value)?,
             "crate" => self.runtime = Some(shared::runtime(value)?),
             "keys" if key.is_some() => {

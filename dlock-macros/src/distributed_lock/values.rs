@@ -7,7 +7,7 @@ use syn::{Error, Expr, ExprCall, ExprLit, Lit};
 
 use super::args::{OnContended, OnLost, OnUnavailable, ReleaseMode};
 use crate::arguments::duration::Time;
-use crate::arguments::values::{is_count, one_of};
+use crate::arguments::values::{self as shared, is_count, one_of};
 use crate::report::written;
 
 /// Takes an expression that is evaluated at each call, or parses any other value with `parse`.
@@ -142,6 +142,18 @@ pub(crate) fn on_unavailable(value: &Expr) -> syn::Result<OnUnavailable> {
 pub(crate) fn release(value: &Expr) -> syn::Result<ReleaseMode> {
     let problem = "`release` is `awaited` (the call returns once the server has replied) or `background` (it returns at once): write `release = background`, or leave it out";
     one_of(value, &[("awaited", ReleaseMode::Awaited), ("background", ReleaseMode::Background)], problem)
+}
+
+/// Parses `name`, which is also written in `DLOCK_OVERRIDES`: a name cannot have the marks of
+/// that text.
+pub(crate) fn name(value: Expr) -> syn::Result<Expr> {
+    if let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &value
+        && (text.value().contains(|c: char| c.is_whitespace() || c == ';') || text.value().ends_with(':'))
+    {
+        let problem = "cannot have white space, a `;`, or a `:` at its end";
+        return Err(shared::wrong_name(&value, problem));
+    }
+    shared::name(value)
 }
 
 /// Parses `kind`, which has one value.
