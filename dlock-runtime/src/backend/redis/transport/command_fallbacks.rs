@@ -357,9 +357,12 @@ impl ConnectTarget {
         self.mark_lacking(&self.fallbacks.lacks_evalsha, "EVALSHA", &self.error_text(refusal));
     }
 
-    /// Notes that the server refuses to end subscriptions, if that is the reason for `error`.
+    /// Notes that the server refuses to end subscriptions, if that is the reason for `error`. A slot
+    /// that has moved has another reason.
     pub(crate) fn note_lacking_unsubscribe(&self, error: RedisError) {
-        if let Ok(error) = ServerError::try_from(error) {
+        if let Ok(error) = ServerError::try_from(error)
+            && error_kind::forbids(&error)
+        {
             let reason = self.shown.error_text(&error);
             self.mark_lacking(&self.fallbacks.lacks_unsubscribe, "UNSUBSCRIBE", &reason);
         }
@@ -687,6 +690,18 @@ mod tests {
     }
 
     #[tokio::test]
+    /// A slot that has moved is the reason for the first error, and not for the next one.
+    #[tokio::test]
+    async fn unsubscribe_is_lacking_once_the_server_forbids_it() {
+        let target = ScriptedServer::start(primary).target(&patient());
+
+        for (line, is_lacking) in [("MOVED 7 h:1", false), ("ERR no", false), ("NOPERM no", true)] {
+            target.note_lacking_unsubscribe(resp::error(line).extract_error().expect_err("an error"));
+
+            assert_eq!(target.fallbacks.lacks_unsubscribe.load(Ordering::Relaxed), is_lacking, "{line}");
+        }
+    }
+
     async fn a_refusal_is_reported_with_its_text() {
         let target = ScriptedServer::start(primary).target(&patient());
 
