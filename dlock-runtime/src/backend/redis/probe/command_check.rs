@@ -166,18 +166,18 @@ async fn of_strings(session: &mut ProbeSession<'_>, usage: &CommandCheck) -> Vec
     let mut probes = tries(session, |to| {
         to.command("PING", "+ping", Need::Locks, &["PING"]);
         to.command("SET", "+set", Need::Locks, &["SET", key, &token, "NX", "PX", LIFE]);
+        to.command("PEXPIRE", "+pexpire", Need::Locks, &["PEXPIRE", key, LIFE]);
     })
     .await;
-    let has_key = probes.iter().all(|probe| probe.reply.is_ok());
+    let may_append = probes.iter().all(|probe| probe.reply.is_ok());
     probes.extend(
         tries(session, |to| {
             to.command("GETRANGE", "+getrange", Need::Locks, &["GETRANGE", key, "0", "0"]);
             to.command("PTTL", "+pttl", Need::Locks, &["PTTL", key]);
             // Without the key, APPEND would create a key that never expires.
-            if has_key {
-                to.command("APPEND", "+append", Need::Locks, &["APPEND", key, &token]);
+            if may_append {
+                to.creating("APPEND", "+append", Need::Locks, &["APPEND", key, &token]);
             }
-            to.command("PEXPIRE", "+pexpire", Need::Locks, &["PEXPIRE", key, LIFE]);
             to.command("SCRIPT LOAD", "+script|load", Need::ScriptNames, &["SCRIPT", "LOAD", SCRIPT]);
             to.command("EVAL", "+eval", Need::Locks, &["EVAL", SCRIPT, "1", key]);
             to.command("EVALSHA", "+evalsha", Need::ScriptNames, &["EVALSHA", NO_SCRIPT, "1", key]);
@@ -207,8 +207,7 @@ pub(super) async fn of_records(
     let key = &*format!("{}:record", codec::counter(&usage.key));
     let mut probes = tries(session, |to| {
         use RecordNeed::{Calls, CallsAndJobs};
-        to.command("HSET", "+hset", CallsAndJobs, &["HSET", key, "a", "1"]);
-        to.command("PEXPIRE", "+pexpire", CallsAndJobs, &["PEXPIRE", key, LIFE]);
+        to.creating("HSET", "+hset", CallsAndJobs, &["HSET", key, "a", "1"]);
         to.command("HGET", "+hget", Calls, &["HGET", key, "a"]);
         to.command("HLEN", "+hlen", CallsAndJobs, &["HLEN", key]);
         to.command("MEMORY USAGE", "+memory|usage", CallsAndJobs, &["MEMORY", "USAGE", key]);
@@ -219,15 +218,15 @@ pub(super) async fn of_records(
         to.command("DEL", "+del", CallsAndJobs, &["DEL", key]);
     })
     .await;
-    probes.retain(|probe| !["PEXPIRE", "DEL"].contains(&probe.command)); // locks need them too
+    probes.retain(|probe| probe.command != "DEL"); // locks need it too
     probes
 }
 
 /// Sends the commands that `name` adds in one pipeline, and returns their outcomes.
 async fn tries<N>(session: &mut ProbeSession<'_>, name: impl FnOnce(&mut Attempts<N>)) -> Vec<Probe<N>> {
-    let mut tries = Attempts { named: Vec::new(), questions: redis::pipe() };
+    let mut tries = Attempts { named: Vec::new(), queries: Vec::new() };
     name(&mut tries);
-    let replies = session.ask_all(&tries.questions).await;
+    let replies = session.ask_each(&tries.queries).await;
     let probe =
         |((command, rule, need), reply)| Probe { command, rule, need, reply: outcome(session, reply) };
     tries.named.into_iter().zip(replies).map(probe).collect()
@@ -235,15 +234,25 @@ async fn tries<N>(session: &mut ProbeSession<'_>, name: impl FnOnce(&mut Attempt
 
 struct Attempts<N> {
     named: Vec<(&'static str, Option<&'static str>, N)>,
-    questions: Pipeline,
+    /// Each command, with what must follow it.
+    queries: Vec<Pipeline>,
 }
 
 impl<N> Attempts<N> {
     fn command(&mut self, command: &'static str, rule: &'static str, need: N, words: &[&str]) {
         self.named.push((command, Some(rule), need));
-        let mut question = redis::Cmd::new();
-        question.arg(words);
-        self.questions.add_command(question);
+        let mut query = redis::pipe();
+        query.cmd(words[0]).arg(&words[1..]);
+        self.queries.push(query);
+    }
+
+    /// Adds a command that may create the key `words[1]`, which never expires without the
+    /// `PEXPIRE` that follows.
+    fn creating(&mut self, command: &'static str, rule: &'static str, need: N, words: &[&str]) {
+        self.command(command, rule, need, words);
+        if let Some(query) = self.queries.last_mut() {
+            query.cmd("PEXPIRE").arg(words[1]).arg(LIFE);
+        }
     }
 }
 
@@ -262,7 +271,9 @@ impl Attempts<Need> {
             // An inspection reads the fencing counter.
             let need = if command == Command::Inspect { Need::Fencing } else { Need::Locks };
             self.named.push((name, None, need));
-            usage.encode(&Request::new(Name::clone(&key), token, command), &mut self.questions);
+            let mut query = redis::pipe();
+            usage.encode(&Request::new(Name::clone(&key), token, command), &mut query);
+            self.queries.push(query);
         }
     }
 }
@@ -286,13 +297,15 @@ const SHORT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::backend::redis::probe::session::ProbeTimeout;
     use crate::backend::redis::tests::resp::OK;
     use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
     use crate::backend::redis::transport::connect_target::ConnectTarget;
 
-    const STRINGS: &str = "PING SET GETRANGE PTTL APPEND PEXPIRE SCRIPT-LOAD EVAL EVALSHA TIME SET DEL";
+    const STRINGS: &str = "PING SET PEXPIRE GETRANGE PTTL APPEND SCRIPT-LOAD EVAL EVALSHA TIME SET DEL";
     const STEPS: &str = "acquiring-a-lock renewing-it waiting-for-it inspecting-it releasing-it";
 
     /// The outcome of a check of a server that gives `replies` to commands that start so, and `OK`
@@ -447,6 +460,28 @@ mod tests {
 
             assert_eq!(names(&of_records), if is_tried { OF_RECORDS } else { "" }, "{topology:?}");
         }
+    }
+
+    /// Otherwise the key would remain if the examination ended between the two.
+    #[tokio::test]
+    async fn a_command_that_creates_a_key_is_sent_with_its_expiry() {
+        let expiries = AtomicUsize::new(0);
+        let server = ScriptedServer::start(move |command| {
+            let is_first = !command.starts_with("PEXPIRE") || expiries.fetch_add(1, Ordering::SeqCst) == 0;
+            is_first.then(|| OK.to_owned()) // it closes the connection on each later `PEXPIRE`
+        });
+        let (route, usage) =
+            (ConnectTarget::new(server.spec(), &patient()), CommandCheck::new(Deployment::One, &patient()));
+        let mut session = ProbeSession::connect(&route, ProbeTimeout::new(LIMIT)).await.expect("it accepts");
+
+        let mut probes = all(&mut session, &usage).await;
+        let mut of_records = of_records(&mut session, &usage, &probes).await;
+
+        probes.retain(|probe| probe.reply.is_err());
+        of_records.retain(|probe| probe.reply.is_err());
+        let keeps_records = cfg!(any(feature = "idempotent", feature = "scheduled"));
+        let expected = ("APPEND".to_owned(), if keeps_records { "HSET" } else { "" }.to_owned());
+        assert_eq!((names(&probes), names(&of_records)), expected);
     }
 
     #[test]

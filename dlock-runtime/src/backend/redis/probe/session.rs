@@ -40,7 +40,8 @@ impl ProbeTimeout {
     }
 }
 
-/// The number of sequential queries, without pings.
+/// The round trips for which there is time: there are 11 sequential queries without pings, and more
+/// after a closed connection.
 const QUESTIONS: u32 = 13;
 
 /// A connection for queries.
@@ -67,23 +68,47 @@ impl<'a> ProbeSession<'a> {
         Ok(self.send(&questions).await?.pop().unwrap_or(Value::Nil))
     }
 
-    /// Sends several queries in one pipeline. If the server closes the connection, sends them again
-    /// one by one, so that only those on which it closes it have no reply. After another failure,
-    /// none has one.
+    /// Sends several queries in one pipeline, as [`ask_each`](Self::ask_each) does.
     pub(in crate::backend::redis) async fn ask_all(
         &mut self,
         questions: &Pipeline,
     ) -> Vec<Result<Value, Refusal>> {
-        match self.send(questions).await {
-            Ok(replies) => replies.into_iter().map(Ok).collect(),
+        let alone = |question: &Cmd| {
+            let mut alone = redis::pipe();
+            alone.add_command(question.clone());
+            alone
+        };
+        self.ask_each(&questions.cmd_iter().map(alone).collect::<Vec<_>>()).await
+    }
+
+    /// Sends several queries in one pipeline. A query is a command and those that must follow it
+    /// without a delay; its reply is that to its first command.
+    ///
+    /// If the server closes the connection, sends the queries again one by one, so that only those
+    /// on which it closes it have no reply. After another failure, none has one.
+    pub(super) async fn ask_each(&mut self, queries: &[Pipeline]) -> Vec<Result<Value, Refusal>> {
+        let mut together = redis::pipe();
+        for question in queries.iter().flat_map(Pipeline::cmd_iter) {
+            together.add_command(question.clone());
+        }
+        match self.send(&together).await {
+            Ok(replies) => {
+                let mut replies = replies.into_iter();
+                let first = |query: &Pipeline| {
+                    let of_query: Vec<_> = replies.by_ref().take(query.len()).collect();
+                    Ok(of_query.into_iter().next().unwrap_or(Value::Nil))
+                };
+                queries.iter().map(first).collect()
+            }
             Err(refusal) if refusal.cause == RefusalCause::Closed => {
-                let mut replies = Vec::with_capacity(questions.len());
-                for question in questions.cmd_iter() {
-                    replies.push(self.ask(question).await);
+                let mut replies = Vec::with_capacity(queries.len());
+                for query in queries {
+                    let of_query = self.send(query).await;
+                    replies.push(of_query.map(|replies| replies.into_iter().next().unwrap_or(Value::Nil)));
                 }
                 replies
             }
-            Err(refusal) => vec![Err(refusal); questions.len()],
+            Err(refusal) => vec![Err(refusal); queries.len()],
         }
     }
 
