@@ -117,8 +117,9 @@ pub(super) fn forks(info: &Info, terms: &Terms) -> Option<Finding> {
 /// Checks that the server runs the commands that locks need for this user, by the results of trying
 /// each.
 pub(super) fn commands(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
-    let refused = replies.probes.iter().filter_map(|probe| Some((probe, probe.reply.as_ref().err()?)));
-    let (mut lacking, unable): (Vec<_>, Vec<_>) = refused.partition(|(_, refusal)| refusal.is_lasting());
+    let (unread, refused) = refused(&replies.probes);
+    let (mut lacking, unable): (Vec<_>, Vec<_>) =
+        refused.into_iter().partition(|(_, refusal)| refusal.is_lasting());
     // Of the steps in a lock's life, only the first is reported: later ones need the same
     // permissions.
     lacking.dedup_by(|(next, _), (probe, _)| next.rule.is_none() && probe.rule.is_none());
@@ -129,6 +130,7 @@ pub(super) fn commands(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
         unable.iter().map(|(probe, refusal)| refused_command(probe, refusal, terms)).collect();
     unable.sort_by_key(|finding| Reverse(finding.severity()));
     findings.extend(unable.into_iter().next());
+    findings.extend(not_tried("commands", &unread));
     if findings.iter().all(|finding| finding.check() != "commands") {
         let found = "every command that locks need is allowed";
         let meaning = "locks can be acquired, renewed, handed off, and released";
@@ -142,6 +144,28 @@ pub(super) fn commands(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
     findings
 }
 
+/// A command that failed, and why.
+type Refused<'a, N> = (&'a Probe<N>, &'a Refusal);
+
+/// Returns the commands that there was no time for, and the others that failed.
+fn refused<N>(probes: &[Probe<N>]) -> (Vec<Refused<'_, N>>, Vec<Refused<'_, N>>) {
+    let refused = probes.iter().filter_map(|probe| Some((probe, probe.reply.as_ref().err()?)));
+    refused.partition(|(_, refusal)| refusal.cause == RefusalCause::NoTime)
+}
+
+/// Reports the commands that there was no time for. `None` if there are none.
+fn not_tried<N>(check: &'static str, unread: &[Refused<'_, N>]) -> Option<Finding> {
+    let (_, first) = unread.first()?;
+    let (what, by_hand) =
+        ("whether it has some commands", format!("`{}`", list(unread, |probe| probe.command)));
+    Some(Finding::unread(check, what, &first.said, &by_hand))
+}
+
+/// Returns the commands, to be written between two backticks.
+fn list<N>(refused: &[Refused<'_, N>], of: fn(&Probe<N>) -> &str) -> String {
+    refused.iter().map(|(probe, _)| of(probe)).collect::<Vec<_>>().join("`, `")
+}
+
 /// Reports that a server of a quorum does not reply to `INFO`, which identifies it and reports its
 /// uptime.
 pub(super) fn not_introduced(refusal: &Refusal, terms: &Terms) -> Option<Finding> {
@@ -151,7 +175,8 @@ pub(super) fn not_introduced(refusal: &Refusal, terms: &Terms) -> Option<Finding
         RefusalCause::NotPermitted => "allow it with `ACL SETUSER`: `+info`".to_owned(),
         cause => advice_for(cause, terms),
     };
-    (terms.topology == Deployment::Quorum).then(|| finding.advice(advice))
+    let is_known = refusal.cause != RefusalCause::NoTime;
+    (is_known && terms.topology == Deployment::Quorum).then(|| finding.advice(advice))
 }
 
 /// Returns what was found about a command that failed.
@@ -181,6 +206,7 @@ fn advice_for(cause: RefusalCause, terms: &Terms) -> String {
             let scheme = terms.scheme_of(Deployment::Cluster);
             return format!("it is a node of a cluster: name the cluster with `{scheme}`");
         }
+        RefusalCause::NoTime => "run this again from a host that is closer to the server",
         RefusalCause::Other => "fix the reported problem; the server's log shows more",
     };
     advice.to_owned()
@@ -267,21 +293,19 @@ fn key_patterns(namespace: &str) -> (String, String) {
 ///
 /// Locks need none of these commands, so what is missing is one note for each cause.
 pub(super) fn records(replies: &ServerReplies, terms: &Terms) -> Vec<Finding> {
-    let probes = replies.record_probes.iter();
-    let refused: Vec<_> = probes.filter_map(|probe| Some((probe, probe.reply.as_ref().err()?))).collect();
+    let (unread, refused) = refused(&replies.record_probes);
     let (lacking, unable): (Vec<_>, Vec<_>) =
         refused.into_iter().partition(|(_, refusal)| refusal.is_lasting());
     let (unknown, forbidden): (Vec<_>, Vec<_>) =
         lacking.into_iter().partition(|(_, refusal)| refusal.is_unknown());
-    [forbidden, unknown, unable].iter().filter_map(|refused| refused_records(refused, terms)).collect()
+    let causes = [forbidden, unknown, unable];
+    let findings = causes.iter().filter_map(|refused| refused_records(refused, terms));
+    findings.chain(not_tried("records", &unread)).collect()
 }
 
 /// Reports commands of records that failed for one cause. `None` if there are none.
-fn refused_records(refused: &[(&Probe<RecordNeed>, &Refusal)], terms: &Terms) -> Option<Finding> {
+fn refused_records(refused: &[Refused<'_, RecordNeed>], terms: &Terms) -> Option<Finding> {
     let (_, first) = refused.first()?;
-    let list = |of: fn(&Probe<RecordNeed>) -> &str| {
-        refused.iter().map(|(probe, _)| of(probe)).collect::<Vec<_>>().join("`, `")
-    };
     let meaning = if refused.iter().all(|(probe, _)| probe.need == RecordNeed::Calls) {
         "locks, leaders, and scheduled jobs work, but idempotent calls fail"
     } else {
@@ -290,13 +314,13 @@ fn refused_records(refused: &[(&Probe<RecordNeed>, &Refusal)], terms: &Terms) ->
     let advice = match first.cause {
         RefusalCause::NotPermitted => {
             let (keys, counters) = key_patterns(&terms.namespace);
-            let rules = list(|probe| probe.rule.unwrap_or(probe.command));
+            let rules = list(refused, |probe| probe.rule.unwrap_or(probe.command));
             format!("allow the commands with `ACL SETUSER`: `{rules}` on the keys `{keys}` and `{counters}`")
         }
         RefusalCause::NoCommand | RefusalCause::Closed => "use a service that has them".to_owned(),
         cause => advice_for(cause, terms),
     };
-    let finding = Finding::new(Note, "records", found(&list(|probe| probe.command), first), meaning);
+    let finding = Finding::new(Note, "records", found(&list(refused, |probe| probe.command), first), meaning);
     Some(finding.advice(format!("for idempotent calls or scheduled jobs, {advice}")))
 }
 
@@ -406,6 +430,31 @@ mod tests {
             of(vec![probe("SET", Need::Locks, refusal(Other)), probe("DEL", Need::Locks, refusal(Other))]);
         assert_eq!(unable.iter().filter(|finding| finding.severity() > Fine).count(), 1, "{unable:?}");
         assert_is(&unable[0], Danger, "`SET` failed: no");
+    }
+
+    #[test]
+    fn commands_that_there_was_no_time_for_are_one_note() {
+        let refusal = || Err::<(), _>(Refusal { cause: RefusalCause::NoTime, said: "no time".into() });
+        let probe = |command| Probe { command, rule: None, need: Need::Locks, reply: refusal() };
+        let record = Probe { command: "HSET", rule: None, need: RecordNeed::Calls, reply: refusal() };
+        let probes = vec![probe("SET"), probe("DEL")];
+        let replies = ServerReplies { probes, record_probes: vec![record], ..replies() };
+
+        for (findings, commands) in
+            [(commands(&replies, &terms()), "`SET`, `DEL`"), (records(&replies, &terms()), "`HSET`")]
+        {
+            let unread: Vec<_> = findings.iter().filter(|finding| finding.check() != "channel").collect();
+            assert_eq!(unread.len(), 1, "{findings:?}");
+            assert_is(
+                unread[0],
+                Note,
+                &format!(
+                    "no time\n         meaning: its state is unknown\n         do: check by hand: {commands}"
+                ),
+            );
+        }
+        let quorum = Terms { topology: Deployment::Quorum, ..terms() };
+        assert!(not_introduced(&refusal().expect_err("a refusal"), &quorum).is_none());
     }
 
     #[test]

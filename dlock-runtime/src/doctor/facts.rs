@@ -249,6 +249,8 @@ pub(crate) enum RefusalCause {
     ReadOnly,
     /// Another node of a cluster has the key.
     OtherNode,
+    /// The time for the examination was over.
+    NoTime,
     /// Another error, or no reply.
     Other,
 }

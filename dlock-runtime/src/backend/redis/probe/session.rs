@@ -38,6 +38,14 @@ impl ProbeTimeout {
         let is_over = |_| Failure::new(FailureKind::Passing, "the time for the examination was over");
         tokio::time::timeout_at(self.until, what).await.map_err(is_over)?
     }
+
+    /// Returns why there is no reply after this failure. Past the deadline, the server is not the
+    /// reason.
+    pub(super) fn refusal(self, failure: Failure) -> Refusal {
+        let is_over = Instant::now() >= self.until;
+        let cause = if is_over { RefusalCause::NoTime } else { RefusalCause::Other };
+        Refusal { cause, said: failure.reason }
+    }
 }
 
 /// The round trips for which there is time: there are 11 sequential queries without pings, and more
@@ -116,7 +124,7 @@ impl<'a> ProbeSession<'a> {
     /// one.
     async fn send(&mut self, questions: &Pipeline) -> Result<Vec<Value>, Refusal> {
         let (route, timeout) = (self.route, self.timeout);
-        let failed = |failure: Failure| Refusal::other(failure.reason);
+        let failed = |failure| timeout.refusal(failure);
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => open(route, timeout).await.map_err(failed)?,
@@ -231,6 +239,35 @@ mod tests {
 
         assert_eq!(&*late.reason, "the time for the examination was over");
         assert_eq!(begun.elapsed(), 2 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_past_the_deadline_is_not_the_fault_of_the_server() {
+        let timeout = ProbeTimeout::new(SECOND);
+        let cause = || timeout.refusal(Failure::new(FailureKind::Passing, "no reply")).cause;
+
+        assert_eq!(cause(), RefusalCause::Other);
+        tokio::time::advance(SECOND).await;
+        assert_eq!(cause(), RefusalCause::NoTime);
+    }
+
+    #[tokio::test]
+    async fn queries_after_the_deadline_have_no_time() {
+        let server = ScriptedServer::start(|command| match command {
+            "WAIT 0 1" => Some(String::new()), // it does not reply
+            _ => Some(OK.to_owned()),
+        });
+        let route = ConnectTarget::new(server.spec(), &patient());
+        let mut session =
+            ProbeSession::connect(&route, ProbeTimeout::new(SECOND / 2)).await.expect("it accepts");
+        let mut questions = redis::pipe();
+        questions.cmd("WAIT").arg(0).arg(1).cmd("PING");
+
+        let replies = session.ask_all(&questions).await;
+
+        let causes: Vec<_> =
+            replies.into_iter().map(|reply| reply.map_err(|refusal| refusal.cause)).collect();
+        assert_eq!(causes, [Err(RefusalCause::NoTime), Err(RefusalCause::NoTime)]);
     }
 
     #[tokio::test]
