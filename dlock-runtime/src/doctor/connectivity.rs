@@ -214,11 +214,15 @@ fn advice_for(cause: RefusalCause, terms: &Terms) -> String {
 
 fn refused_command(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
     let Probe { command, rule, need, .. } = probe;
+    let lacks_sharded = *command == "SSUBSCRIBE" && refusal.is_unknown();
     let (severity, check, meaning) = match need {
         Need::Locks if refusal.is_lasting() => {
             (Danger, "commands", "locks cannot be acquired, or cannot be renewed and released")
         }
         Need::Locks => (Danger, "commands", "it can grant no lock in this state"),
+        Need::Telling if lacks_sharded => {
+            (Warning, "channel", "releases are published on sharded channels, which need `HELLO 3`")
+        }
         Need::Telling => (
             Warning,
             "channel",
@@ -255,6 +259,9 @@ fn refused_command(probe: &Probe, refusal: &Refusal, terms: &Terms) -> Finding {
     match need {
         Need::Locks if refusal.is_unknown() && *command == "WAIT" => {
             finding.advice("leave out `replica_acks`, or use a service that has it")
+        }
+        Need::Telling if lacks_sharded => {
+            finding.advice("write `publish=both`, or use a service that has it")
         }
         Need::Tracking if refusal.is_unknown() => {
             finding.advice("write `tracking=off`, or use a service that has it")
@@ -603,6 +610,10 @@ mod tests {
             assert_is(&of(Need::Telling, Some(cause)), Warning, "polls every `poll_interval`");
             assert_is(&of(Need::Unsubscribing, Some(cause)), Warning, "never end");
         }
+        let reply = Err(Refusal { cause: RefusalCause::NoCommand, said: "no".into() });
+        let sharded = Probe { command: "SSUBSCRIBE", rule: Some("+ssubscribe"), need: Need::Telling, reply };
+        let findings = commands(&ServerReplies { probes: vec![sharded], ..replies() }, &terms());
+        assert_is(&findings[0], Warning, "need `HELLO 3`\n         do: write `publish=both`");
         let forbidden = of(Need::Unsubscribing, Some(RefusalCause::NotPermitted));
         assert_is(&forbidden, Warning, "`ACL SETUSER`: `+x`;");
     }

@@ -12,17 +12,27 @@ use crate::protocol::command::{Failure, FailureKind};
 /// Tries each connection, one after the other.
 pub(super) async fn all(route: &ConnectTarget, usage: &CommandCheck, timeout: ProbeTimeout) -> Vec<Probe> {
     let mut probes = messages(route, usage, timeout).await;
-    let publish = usage.encoding.publish();
-    if publish != Publish::Publish {
-        let sharded = sharded_messages(route, usage, timeout).await.into_iter();
-        // Without sharded channels, releases are published on plain ones.
-        let is_unused = |probe: &Probe| probe.reply.as_ref().is_err_and(Refusal::is_unknown);
-        probes.extend(sharded.filter(|probe| publish != Publish::Auto || !is_unused(probe)));
+    if usage.encoding.publish() != Publish::Publish {
+        probes.extend(sharded_messages(route, usage, timeout).await);
     }
     if usage.tracks {
         probes.push(tracking(route, timeout).await);
     }
     probes
+}
+
+/// Removes the outcomes of sharded channels that the server lacks, if releases are also published
+/// on plain ones, as the outcomes for `commands` show.
+pub(super) fn remove_unused(others: &mut Vec<Probe>, usage: &CommandCheck, commands: &[Probe]) {
+    let publishes = |probe: &Probe| probe.command == "SPUBLISH" && probe.reply.is_ok();
+    let needs_sharded = match usage.encoding.publish() {
+        Publish::Publish | Publish::Both => false,
+        Publish::Spublish => true,
+        Publish::Auto => commands.iter().any(publishes),
+    };
+    let is_sharded = |probe: &Probe| ["SSUBSCRIBE", "SUNSUBSCRIBE"].contains(&probe.command);
+    let is_unknown = |probe: &Probe| probe.reply.as_ref().is_err_and(Refusal::is_unknown);
+    others.retain(|probe| needs_sharded || !is_sharded(probe) || !is_unknown(probe));
 }
 
 /// Tries to receive invalidations, which needs `HELLO 3`, too.
@@ -179,7 +189,7 @@ mod tests {
             ("UNSUBSCRIBE", unknown, Some(NoCommand)),
             ("SSUBSCRIBE", forbidden, Some(NotPermitted)),
             ("SUNSUBSCRIBE", forbidden, Some(NotPermitted)),
-            ("SSUBSCRIBE", unknown, None), // the server has only plain channels
+            ("SSUBSCRIBE", unknown, Some(NoCommand)),
         ] {
             let probes = tried(Deployment::Cluster, &redisson, (command, reply)).await;
 
@@ -188,6 +198,28 @@ mod tests {
             assert_eq!(failed, expected, "{command}: {reply}");
         }
         let probes = tried(Deployment::Cluster, &redisson, ("HELLO", unknown)).await;
-        assert_eq!(probes, [("SUBSCRIBE", None), ("UNSUBSCRIBE", None)]);
+        let plain = [("SUBSCRIBE", None), ("UNSUBSCRIBE", None)];
+        assert_eq!(probes, [&plain[..], &[("SSUBSCRIBE", Some(NoCommand))]].concat());
+    }
+
+    #[test]
+    fn missing_sharded_channels_matter_if_releases_are_published_on_them_only() {
+        let missing = || Err(Refusal { cause: RefusalCause::NoCommand, said: "no".into() });
+        for (publish, spublish, are_kept) in [
+            (Publish::Auto, Some(Ok(())), true),
+            (Publish::Auto, None, false),
+            (Publish::Both, Some(Ok(())), false),
+            (Publish::Spublish, Some(Ok(())), true),
+        ] {
+            let settings = Settings { layout: Layout::Redisson, publish, ..patient() };
+            let usage = CommandCheck::new(Deployment::Cluster, &settings);
+            let commands = spublish.map(|reply| Probe { command: "SPUBLISH", ..subscribing("", reply) });
+            let mut others = vec![subscribing("SUBSCRIBE", missing()), subscribing("SSUBSCRIBE", missing())];
+
+            remove_unused(&mut others, &usage, commands.as_slice());
+
+            let expected = if are_kept { 2 } else { 1 };
+            assert_eq!(others.len(), expected, "{publish:?}: {others:?}");
+        }
     }
 }

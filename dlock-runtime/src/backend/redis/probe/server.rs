@@ -67,7 +67,8 @@ async fn replies(
             Part::Replica => Vec::new(),
         }
     };
-    let (mut replies, others) = tokio::join!(queries, others);
+    let (mut replies, mut others) = tokio::join!(queries, others);
+    other_connections::remove_unused(&mut others, usage, &replies.probes);
     replies.probes.extend(others);
     Ok(replies)
 }
@@ -171,6 +172,8 @@ mod tests {
     use crate::backend::redis::tests::resp::{OK, bulk, list, primary};
     use crate::backend::redis::tests::scripted_server::{LIMIT, ScriptedServer, patient};
     use crate::config::Settings;
+    use crate::doctor::facts::Probe;
+    use crate::layout::Layout;
 
     async fn asked(server: &ScriptedServer, part: Part) -> Result<ServerReplies, Unreached> {
         let route = ConnectTarget::new(server.spec(), &patient());
@@ -242,6 +245,27 @@ mod tests {
 
             let info = replies.expect("it replies").info;
             assert_eq!(info.is_ok(), is_read, "{topology:?} {text}: {info:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn sharded_channels_are_examined_if_releases_are_published_on_them() {
+        for has_sharded in [true, false] {
+            let server = ScriptedServer::start(move |command| match command.split(' ').next() {
+                Some("HELLO") => Some("-ERR unknown command 'HELLO'\r\n".to_owned()),
+                Some("SPUBLISH") if !has_sharded => Some("-ERR unknown command 'SPUBLISH'\r\n".to_owned()),
+                Some("UNSUBSCRIBE") => None,
+                _ => Some(primary(command)),
+            });
+            let settings = Settings { layout: Layout::Redisson, ..patient() };
+            let route = ConnectTarget::new(server.spec(), &settings);
+            let usage = CommandCheck::new(Deployment::Cluster, &settings);
+
+            let replies = ask(&route, Part::Master, &usage, ProbeTimeout::new(LIMIT)).await.replies;
+
+            let probes = replies.expect("it replies").probes;
+            let is_lacking = |probe: &Probe| probe.command == "SSUBSCRIBE" && probe.reply.is_err();
+            assert_eq!(probes.iter().any(is_lacking), has_sharded, "{probes:?}");
         }
     }
 
