@@ -1,10 +1,11 @@
 //! Tries the connections that a manager opens in addition to the one for commands.
 
-use redis::{RedisError, RedisResult, ServerError};
+use redis::{RedisResult, ServerError};
 
 use crate::backend::redis::probe::command_check::CommandCheck;
 use crate::backend::redis::probe::session::{self, ProbeTimeout};
 use crate::backend::redis::transport::connect_target::ConnectTarget;
+use crate::backend::redis::transport::inbound::Inbound;
 use crate::doctor::facts::{Need, Probe, Refusal, RefusalCause};
 use crate::layout::Publish;
 use crate::protocol::command::{Failure, FailureKind};
@@ -41,7 +42,7 @@ async fn tracking(route: &ConnectTarget, timeout: ProbeTimeout) -> Probe {
     let reply = match opened {
         Ok((_, Some(error))) => Err(session::refusal(route, &error)),
         Ok((_, None)) => Ok(()),
-        Err(failure) => Err(unopened(failure)),
+        Err(failure) => Err(unopened(failure, timeout)),
     };
     Probe { command: "CLIENT TRACKING", rule: Some("+client|tracking"), need: Need::Tracking, reply }
 }
@@ -51,15 +52,16 @@ async fn messages(route: &ConnectTarget, usage: &CommandCheck, timeout: ProbeTim
     let channels = [usage.channel()];
     let subscriber = match timeout.wait(route.try_subscribe(&channels)).await {
         Ok(subscriber) => subscriber,
-        Err(failure) => return vec![subscribing("SUBSCRIBE", Err(unopened(failure)))],
+        Err(failure) => return vec![subscribing("SUBSCRIBE", Err(unopened(failure, timeout)))],
     };
     let refused = subscriber.refused.as_ref();
     let reply = refused.map_or(Ok(()), |error| Err(session::refusal(route, error)));
     let mut probes = vec![subscribing("SUBSCRIBE", reply)];
     if !usage.encoding.has_queue() {
-        let mut sink = subscriber.sink();
-        let ended = timeout.wait(async { Ok(sink.unsubscribe(&channels).await) }).await;
-        probes.push(unsubscribing("UNSUBSCRIBE", outcome(route, ended)));
+        let (mut sink, command) = (subscriber.sink(), "UNSUBSCRIBE");
+        let sent = sink.unsubscribe(&channels);
+        let reply = outcome(route, command, subscriber.inbound(), timeout, sent).await;
+        probes.push(unsubscribing(command, reply));
     }
     probes
 }
@@ -69,15 +71,18 @@ async fn sharded_messages(route: &ConnectTarget, usage: &CommandCheck, timeout: 
     let channels = [usage.channel()];
     let subscriber = match timeout.wait(route.open_for_shards()).await {
         Ok(subscriber) => subscriber,
-        Err(failure) => return vec![subscribing("SSUBSCRIBE", Err(unopened(failure)))],
+        Err(failure) => return vec![subscribing("SSUBSCRIBE", Err(unopened(failure, timeout)))],
     };
     let mut sink = subscriber.sink();
-    let begun = timeout.wait(async { Ok(sink.subscribe(&channels).await) }).await;
-    let ended = timeout.wait(async { Ok(sink.unsubscribe(&channels).await) }).await;
-    vec![
-        subscribing("SSUBSCRIBE", outcome(route, begun)),
-        unsubscribing("SUNSUBSCRIBE", outcome(route, ended)),
-    ]
+    let (inbound, begun) = (subscriber.inbound(), sink.subscribe(&channels));
+    let reply = outcome(route, "SSUBSCRIBE", inbound, timeout, begun).await;
+    let is_closed = reply.as_ref().is_err_and(|refusal| refusal.cause == RefusalCause::Closed);
+    let mut probes = vec![subscribing("SSUBSCRIBE", reply)];
+    if !is_closed {
+        let reply = outcome(route, "SUNSUBSCRIBE", inbound, timeout, sink.unsubscribe(&channels)).await;
+        probes.push(unsubscribing("SUNSUBSCRIBE", reply));
+    }
+    probes
 }
 
 fn subscribing(command: &'static str, reply: Result<(), Refusal>) -> Probe {
@@ -90,20 +95,37 @@ fn unsubscribing(command: &'static str, reply: Result<(), Refusal>) -> Probe {
     Probe { command, rule: Some(rule), need: Need::Unsubscribing, reply }
 }
 
-/// Returns why a command on an open connection failed.
-fn outcome(route: &ConnectTarget, reply: Result<RedisResult<()>, Failure>) -> Result<(), Refusal> {
-    let refused = |error: RedisError| match ServerError::try_from(error) {
-        Ok(error) => session::refusal(route, &error),
-        Err(error) => Refusal::other(route.failure(error).reason),
+/// Returns why `command` failed on an open connection, if it did.
+async fn outcome(
+    route: &ConnectTarget,
+    command: &str,
+    inbound: &Inbound,
+    timeout: ProbeTimeout,
+    sent: impl Future<Output = RedisResult<()>>,
+) -> Result<(), Refusal> {
+    let reply = timeout.wait(async { Ok(sent.await) }).await;
+    let error = match reply {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(error)) => error,
+        Err(failure) => return Err(timeout.refusal(failure)),
     };
-    reply.map_err(|failure| Refusal::other(failure.reason))?.map_err(refused)
+    if let Some(failure) = route.closed_on_command(&error, inbound, command) {
+        return Err(unopened(failure, timeout));
+    }
+    Err(match ServerError::try_from(error) {
+        Ok(error) => session::refusal(route, &error),
+        Err(error) => timeout.refusal(route.failure(error)),
+    })
 }
 
-/// Returns why there is no such connection, although there is one for commands: if that lasts, the
-/// server lacks a command that begins it.
-fn unopened(failure: Failure) -> Refusal {
-    let is_lasting = failure.kind == FailureKind::Lasting;
-    let cause = if is_lasting { RefusalCause::NoCommand } else { RefusalCause::Other };
+/// Returns why there is no such connection, although there is one for commands: the server closes
+/// it on a command, or if the failure lasts, it lacks a command that begins it.
+fn unopened(failure: Failure, timeout: ProbeTimeout) -> Refusal {
+    let cause = match failure {
+        Failure { connection_lost: true, .. } => RefusalCause::Closed,
+        Failure { kind: FailureKind::Lasting, .. } => RefusalCause::NoCommand,
+        failure => return timeout.refusal(failure),
+    };
     Refusal { cause, said: failure.reason }
 }
 
@@ -129,11 +151,14 @@ mod tests {
             let confirmed = |encode: fn([String; 3]) -> String| {
                 encode([bulk(&name.to_lowercase()), bulk(channel), ":1\r\n".to_owned()])
             };
+            // The name of another connection is sent with `CLIENT TRACKING`.
+            let is_refused =
+                if refused.contains(' ') { command.starts_with(refused) } else { name == refused };
             match name {
-                _ if name == refused => format!("{refusal}\r\n"),
-                "UNSUBSCRIBE" => confirmed(array),
-                "SSUBSCRIBE" | "SUNSUBSCRIBE" => confirmed(push),
-                _ => primary(command),
+                _ if is_refused => (!refusal.is_empty()).then(|| format!("{refusal}\r\n")),
+                "UNSUBSCRIBE" => Some(confirmed(array)),
+                "SSUBSCRIBE" | "SUNSUBSCRIBE" => Some(confirmed(push)),
+                _ => Some(primary(command)),
             }
         });
         let route = ConnectTarget::new(server.spec(), settings);
@@ -200,6 +225,26 @@ mod tests {
         let probes = tried(Deployment::Cluster, &redisson, ("HELLO", unknown)).await;
         let plain = [("SUBSCRIBE", None), ("UNSUBSCRIBE", None)];
         assert_eq!(probes, [&plain[..], &[("SSUBSCRIBE", Some(NoCommand))]].concat());
+    }
+
+    #[tokio::test]
+    async fn a_command_that_closes_its_connection_is_missing() {
+        let mut redisson = Settings { layout: Layout::Redisson, ..patient() };
+        redisson.rules.tracking = true;
+        for (command, missing) in [
+            ("SUBSCRIBE", &["SUBSCRIBE"][..]),
+            ("UNSUBSCRIBE", &["UNSUBSCRIBE"]),
+            ("SSUBSCRIBE", &["SSUBSCRIBE"]),
+            ("SUNSUBSCRIBE", &["SUNSUBSCRIBE"]),
+            ("HELLO", &["SSUBSCRIBE", "CLIENT TRACKING"]),
+            ("CLIENT TRACKING", &["CLIENT TRACKING"]),
+        ] {
+            let probes = tried(Deployment::Cluster, &redisson, (command, "")).await;
+
+            let failed: Vec<_> = probes.into_iter().filter(|(_, cause)| cause.is_some()).collect();
+            let expected: Vec<_> = missing.iter().map(|name| (*name, Some(RefusalCause::Closed))).collect();
+            assert_eq!(failed, expected, "{command}");
+        }
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl<'a> ProbeSession<'a> {
         let asked = async { Ok(connection.send_packed_commands(questions, 0, questions.len()).await) };
         let replies = timeout.wait(asked).await.map_err(failed)?;
         if let Err(error) = &replies
-            && let Some(failure) = route.closed_on_command(error, &connection, &name(questions))
+            && let Some(failure) = route.closed_on_command(error, connection.inbound(), &name(questions))
         {
             return Err(Refusal { cause: RefusalCause::Closed, said: failure.reason });
         }

@@ -323,11 +323,12 @@ impl ConnectTarget {
     pub(crate) fn closed_on_command(
         &self,
         error: &RedisError,
-        connection: &Connection,
+        inbound: &Inbound,
         command: &str,
     ) -> Option<Failure> {
-        let is_closed = error.is_connection_dropped() && connection.inbound().violation().is_none();
-        (is_closed && self.has_replied()).then(|| self.closed_on(command, error.clone()))
+        let is_closed = error.is_connection_dropped() && inbound.violation().is_none();
+        let failure = || self.closed_on(command, error.clone()).with_connection_lost();
+        (is_closed && self.has_replied()).then(failure)
     }
 
     /// Notes the first reply on a connection to another command than `CLIENT SETINFO`.
@@ -689,7 +690,6 @@ mod tests {
         assert!(target.lacks_evalsha());
     }
 
-    #[tokio::test]
     /// A slot that has moved is the reason for the first error, and not for the next one.
     #[tokio::test]
     async fn unsubscribe_is_lacking_once_the_server_forbids_it() {
@@ -702,6 +702,7 @@ mod tests {
         }
     }
 
+    #[tokio::test]
     async fn a_refusal_is_reported_with_its_text() {
         let target = ScriptedServer::start(primary).target(&patient());
 

@@ -141,7 +141,12 @@ impl ConnectTarget {
         let open = || self.open_for_pushes(config.clone(), attempt);
         let named = |(connection, _): &(_, _)| self.timed(connection);
         let (opened, replies) = self.begin(open, named, tracking, attempt, Evidence::None).await?;
-        let mut replies = replies.map_err(|error| self.connection_failure(error, opened.0.inbound()))?;
+        let failed = |error| {
+            let inbound = opened.0.inbound();
+            let closed = self.closed_on_command(&error, inbound, "CLIENT TRACKING");
+            closed.unwrap_or_else(|| self.connection_failure(error, inbound))
+        };
+        let mut replies = replies.map_err(failed)?;
         let refused = match replies.pop() {
             Some(Value::ServerError(error)) => Some(error),
             _ => None,
@@ -205,7 +210,10 @@ impl ConnectTarget {
         };
         let may_be_set_info = sets_info && !self.has_replied();
         if !may_be_set_info || !is_closed_by_command(&error, &inbound) || inbound.last_error().is_some() {
-            return Err(self.connect_failure(error, &inbound));
+            // Only `HELLO 3` opens one kind of connection, and not the others.
+            let hello = protocol == ProtocolVersion::RESP3 && is_closed_by_command(&error, &inbound);
+            let closed = hello.then(|| self.closed_on_command(&error, &inbound, "HELLO 3")).flatten();
+            return Err(closed.unwrap_or_else(|| self.connect_failure(error, &inbound)));
         }
         if !attempt.may_repeat() {
             return Err(self.no_time_without("CLIENT SETINFO", &self.connect_failure(error, &inbound)));

@@ -6,7 +6,7 @@
 use redis::{Pipeline, PushInfo, PushKind, RedisResult, Value};
 
 use crate::backend::redis::transport::connection::Connection;
-use crate::backend::redis::transport::inbound::Pushes;
+use crate::backend::redis::transport::inbound::{Inbound, Pushes};
 use crate::backend::redis::transport::keepalive::Keepalive;
 
 /// A connection for sharded pub/sub.
@@ -23,6 +23,10 @@ impl ShardSubscriber {
     /// Returns a handle that subscribes to channels.
     pub(crate) fn sink(&self) -> ShardSink {
         ShardSink(self.connection.clone())
+    }
+
+    pub(crate) fn inbound(&self) -> &Inbound {
+        self.connection.inbound()
     }
 
     /// Returns the channel of the next message.

@@ -28,6 +28,10 @@ impl Subscriber {
         self.sink.clone()
     }
 
+    pub(crate) fn inbound(&self) -> &Inbound {
+        &self.inbound
+    }
+
     /// Returns the next message, or `None` if the connection has ended or a `PING` is not answered.
     pub(crate) async fn next(&mut self, keepalive: &mut Keepalive) -> Option<Msg> {
         loop {
@@ -80,7 +84,10 @@ impl ConnectTarget {
                 Ok(()) => None,
                 Err(error) => match ServerError::try_from(error) {
                     Ok(error) => Some(error),
-                    Err(error) => return Err(self.connect_failure(error, &inbound)),
+                    Err(error) => {
+                        let closed = self.closed_on_command(&error, &inbound, "SUBSCRIBE");
+                        return Err(closed.unwrap_or_else(|| self.connect_failure(error, &inbound)));
+                    }
                 },
             };
             let (sink, stream) = pubsub.split();
