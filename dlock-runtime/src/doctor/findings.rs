@@ -120,8 +120,16 @@ fn unread(why: &str) -> [Finding; 4] {
     let by_hand = [
         ("version", "the version", "`INFO server`: Redis 6.2 or later, or Valkey"),
         ("eviction", "the eviction policy", "`CONFIG GET maxmemory-policy`: it must be `noeviction`"),
-        ("persistence", "what a restart keeps", "`CONFIG GET appendonly` and `CONFIG GET appendfsync`"),
-        ("replication", "the replicas", "`INFO replication`, and `CONFIG GET min-replicas-to-write`"),
+        (
+            "persistence",
+            "what a restart keeps",
+            "`CONFIG GET appendonly`, `CONFIG GET appendfsync`, and `CONFIG GET no-appendfsync-on-rewrite`",
+        ),
+        (
+            "replication",
+            "the replicas",
+            "`INFO replication`, `CONFIG GET min-replicas-to-write`, and `CONFIG GET min-replicas-max-lag`",
+        ),
     ];
     by_hand.map(|(check, what, by_hand)| Finding::unread(check, what, why, by_hand))
 }
