@@ -34,8 +34,8 @@ pub(super) trait ReplySink: Send + Sync {
     /// of any key, because messages may have been missed.
     fn on_key_event(&self, key: Option<&Name>);
 
-    /// Called after a connect: messages may have been missed. If the node `moved` to another server,
-    /// or the server belongs to a quorum, the server may lack writes too.
+    /// Called after a connect: messages may have been missed. If the node `moved` to another
+    /// server, or the server belongs to a quorum, the server may lack writes too.
     fn connected(&self, moved: bool);
 
     /// Called when the connection is lost or cannot be made.
