@@ -158,7 +158,8 @@ fn of_seed(seed: &Seed, all_failed: bool) -> Finding {
     finding.of(&seed.address)
 }
 
-/// Compares the clocks of all servers of a Sentinel or cluster deployment: a replica expires locks by its own wall clock.
+/// Compares the clocks of all servers of a Sentinel or cluster deployment: a replica expires locks
+/// by its own wall clock.
 pub(super) fn clocks(servers: &[Server]) -> Option<Finding> {
     const CHECK: &str = "clocks";
     let clocks = servers

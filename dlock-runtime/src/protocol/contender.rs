@@ -57,8 +57,8 @@ pub(crate) struct Contender {
     pub(super) revalidate: bool,
     /// The round trip that the replies "queued" measured.
     pub(super) round_trip: RoundTrip,
-    /// The longest lease of its rechecks and renewals since the last reply "queued". If one has run,
-    /// the key may live that long.
+    /// The longest lease of its rechecks and renewals since the last reply "queued". If one has
+    /// run, the key may live that long.
     longest_lease: Duration,
 }
 
@@ -111,7 +111,8 @@ impl Contender {
         Self { token, step, fleet_hold, revalidate: false, round_trip, longest_lease }
     }
 
-    /// Sends a recheck or a renewal, which extends the key to its lease if the token holds the lock.
+    /// Sends a recheck or a renewal, which extends the key to its lease if the token holds the
+    /// lock.
     fn send<A>(&mut self, command: Command, ctx: &mut EventContext<'_, A>) {
         if let Command::Enqueue { lease, .. } | Command::Renew { lease } = command {
             self.longest_lease = self.longest_lease.max(lease);

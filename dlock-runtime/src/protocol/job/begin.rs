@@ -127,6 +127,22 @@ pub(crate) enum SkipReason {
 pub(crate) const FURTHEST_AHEAD: u64 = 24 * 60 * 60 * 1_000;
 
 impl JobRecord {
+    /// Returns `true` while the first attempt of a missed slot runs, and no newer slot cancels it.
+    /// Later attempts are those of any other slot.
+    pub(super) fn is_missed_running(&self, overlap: Overlap) -> bool {
+        let is_missed = self.attempt == 1 && self.began.is_none();
+        self.state == SlotState::Running && is_missed && overlap != Overlap::CancelPrevious
+    }
+
+    /// Returns the time after which missed slots run before a newer one. A missed slot is one of
+    /// them while it runs: it may be given back. A slot that was given back is one too: it starts
+    /// again, even if newer ones were skipped for it.
+    pub(crate) fn caught_up(&self, overlap: Overlap) -> u64 {
+        let is_open = self.state == SlotState::Unstarted || self.is_missed_running(overlap);
+        let last = if is_open { self.slot.saturating_sub(1) } else { self.decided() };
+        last.max(self.known.unwrap_or_default())
+    }
+
     /// Decides about a tick at the server's time `now`.
     pub(crate) fn begin(&mut self, now: u64, request: &BeginRequest) -> BeginReply {
         let slot = match request.kind {

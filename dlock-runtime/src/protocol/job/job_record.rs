@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use crate::protocol::job::begin::Overlap;
 use crate::token::Token;
 
 /// Returns the last attempt of a slot that runs again after a crash.
@@ -268,22 +267,6 @@ impl JobRecord {
     /// Returns the last slot about which there is a decision.
     pub(super) fn decided(&self) -> u64 {
         self.slot.max(self.skipped)
-    }
-
-    /// Returns `true` while the first attempt of a missed slot runs, and no newer slot cancels it.
-    /// Later attempts are those of any other slot.
-    pub(super) fn is_missed_running(&self, overlap: Overlap) -> bool {
-        let is_missed = self.attempt == 1 && self.began.is_none();
-        self.state == SlotState::Running && is_missed && overlap != Overlap::CancelPrevious
-    }
-
-    /// Returns the time after which missed slots run before a newer one. A missed slot is one of
-    /// them while it runs: it may be given back. A slot that was given back is one too: it starts
-    /// again, even if newer ones were skipped for it.
-    pub(crate) fn caught_up(&self, overlap: Overlap) -> u64 {
-        let is_open = self.state == SlotState::Unstarted || self.is_missed_running(overlap);
-        let last = if is_open { self.slot.saturating_sub(1) } else { self.decided() };
-        last.max(self.known.unwrap_or_default())
     }
 
     /// Returns `true` if the last slot that started may run again at `now`, or its run is lost and

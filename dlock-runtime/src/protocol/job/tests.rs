@@ -497,7 +497,8 @@ fn a_missed_slot_that_runs_is_not_caught_up() {
     }
 }
 
-/// Slot 30,000 does not run after the pause, and a process that runs the latest one asks for no other.
+/// Slot 30,000 does not run after the pause, and a process that runs the latest one asks for no
+/// other.
 #[test]
 fn a_missed_slot_that_runs_after_a_pause_is_waited_for() {
     let next = BeginKind::Tick { slot: 40_000, window: (0, u64::MAX), previous: Some(30_000) };

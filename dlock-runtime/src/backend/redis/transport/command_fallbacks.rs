@@ -358,8 +358,8 @@ impl ConnectTarget {
         self.mark_lacking(&self.fallbacks.lacks_evalsha, "EVALSHA", &self.error_text(refusal));
     }
 
-    /// Notes that the server refuses to end subscriptions, if that is the reason for `error`. A slot
-    /// that has moved has another reason.
+    /// Notes that the server refuses to end subscriptions, if that is the reason for `error`. A
+    /// slot that has moved has another reason.
     pub(crate) fn note_lacking_unsubscribe(&self, error: RedisError) {
         if let Ok(error) = ServerError::try_from(error)
             && error_kind::forbids(&error)
