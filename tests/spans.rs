@@ -543,11 +543,13 @@ async fn each_missing_command_is_reported_once() {
 async fn a_refused_unsubscribe_is_reported_once() {
     drop(logged());
     let server = RedisServer::start();
-    server.allow(acl::documented_for_redisson());
-    let proxy = FilterProxy::in_front_of(&server, &[("UNSUBSCRIBE", Lack::Forbidden)]);
-    let [holder, waiter] = [server.url_with("?layout=redisson"), proxy.url_with("?layout=redisson")];
-    let holder = LockManager::connect(&holder).await.expect("the server takes managers");
-    let waiter = LockManager::connect(&waiter).await.expect("the command is optional");
+    let rules: Vec<_> = acl::documented_for_redisson().filter(|rule| *rule != "+unsubscribe").collect();
+    acl::give_user(&server, acl::USER, &[], &rules);
+    let proxy = FilterProxy::in_front_of(&server, &[]);
+    let of_holder = acl::as_user(&server.url_with("?layout=redisson"));
+    let of_waiter = acl::as_user(&proxy.url_with("?layout=redisson"));
+    let holder = LockManager::connect(&of_holder).await.expect("the server takes managers");
+    let waiter = LockManager::connect(&of_waiter).await.expect("the command is optional");
     for unsubscribed in 1..=2 {
         let key = format!("order:subscribed:{unsubscribed}");
         let _held = holder.lock(&*key).acquire().await.expect("the lock is free");
