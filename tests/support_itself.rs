@@ -1,6 +1,7 @@
 //! Tests of the test support: a check that cannot fail proves nothing.
 
 use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dlock_tests::child::OwnChild;
@@ -78,9 +79,9 @@ fn a_server_dies_with_a_test_process_that_is_killed() {
         return;
     }
     let program = std::env::current_exe().expect("the path of this program");
-    let mut command = std::process::Command::new(program);
+    let mut command = Command::new(program);
     command.args(["--exact", NAME, "--nocapture"]).env("DLOCK_TEST_VICTIM", "yes");
-    command.stdout(std::process::Stdio::piped());
+    command.stdout(Stdio::piped());
     let mut victim = OwnChild::spawn(&mut command, None).expect("the program starts");
     let output = BufReader::new(victim.inner().stdout.take().expect("the output is piped"));
     let port = output.lines().map_while(Result::ok).find_map(|line| line.split_once("port=")?.1.parse().ok());
@@ -93,6 +94,37 @@ fn a_server_dies_with_a_test_process_that_is_killed() {
     while ping(port).is_ok() {
         assert!(started.elapsed() < SOON, "the server outlived its test process");
     }
+}
+
+#[test]
+fn a_program_that_hangs_is_ended_with_the_names_of_its_tests() {
+    const NAME: &str = "a_program_that_hangs_is_ended_with_the_names_of_its_tests";
+    if std::env::var_os("DLOCK_TEST_VICTIM").is_some() {
+        std::thread::park_timeout(SOON * 4);
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let log = folder.path().join("log");
+    let lines = ["     Running of.rs", "test slow has been running for over 60 seconds", "test slow ... ok"];
+    let hangs = format!("test {NAME} has been running for over 60 seconds");
+    std::fs::write(&log, [&lines[..], &[&hangs, ""]].concat().join("\n")).expect("it can be written");
+    // Among the descendants of this shell, there are no programs of other tests.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "\"$@\"; echo status $?", "sh"]).arg(std::env::current_exe().expect("a path"));
+    shell.args(["--exact", NAME]).env("DLOCK_TEST_VICTIM", "yes").stdout(Stdio::piped());
+    let mut shell = OwnChild::spawn(&mut shell, None).expect("the shell starts");
+
+    let mut watch = Command::new("bash");
+    watch.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/hanging.sh")).args([&shell.pid().to_string(), "1"]);
+    let watch = watch.arg(&log).stdout(Stdio::piped()).spawn().expect("bash starts");
+    shell.inner().wait().expect("the program ends");
+
+    let printed = watch.wait_with_output().expect("it ends with the shell");
+    let printed = String::from_utf8_lossy(&printed.stdout);
+    let expected = format!("hangs: a test program, which is ended after 1 s, in: {NAME}");
+    assert_eq!(printed.lines().next(), Some(&*expected), "{printed}");
+    let output = BufReader::new(shell.inner().stdout.take().expect("the output is piped"));
+    assert_eq!(output.lines().map_while(Result::ok).last().as_deref(), Some("status 137"));
 }
 
 #[tokio::test]
