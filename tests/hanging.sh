@@ -55,7 +55,8 @@ stacks() {
         /^#/ {
             sub(/^#[0-9]+ +(0x[0-9a-f]+ in )?/, "")
             sub(/ \(.*/, "")
-            if ($0 !~ /^(<?(core|alloc|std|tokio|test|parking_lot[a-z_]*)::|__|\?\?|clone|start_thread|syscall)/) line = line " < " $0
+            sub(/(<[^>].*|::h[0-9a-f]+)$/, "") # generic arguments, and hashes
+            if ($0 !~ /^(<|{closure|(core|alloc|std|tokio|test|mio|parking_lot[a-z_]*)::|__|\?\?)/) line = line " < " $0
         }
         END { if (line) print line }'
 }
