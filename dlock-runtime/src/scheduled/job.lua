@@ -291,13 +291,20 @@ end
 
 if slot < int('s') or (slot <= int('sk') and not waits) then return answer('skip', 'late', int('s')) end
 
--- A missed slot may be given back while its first attempt runs, unless this slot cancels it. A slot
--- that was given back starts again, even if newer ones were skipped for it.
-local is_missed_running = r.t == 'R' and int('a') == 1 and not r.b and overlap ~= 'cancel_previous'
+-- A slot cancels a run that started before it was due, and one that a caller chose each run.
+local function cancel()
+  local is_due_since = int('st') < slot or (kind == 'slot' and not waits)
+  if overlap == 'cancel_previous' and r.o and is_due_since then set('x', '1') end
+end
+
+-- A missed slot may be given back while its first attempt runs. A slot that was given back starts
+-- again, even if newer ones were skipped for it.
+local is_missed_running = r.t == 'R' and int('a') == 1 and not r.b
 local is_open = r.t == 'U' or is_missed_running
 local decided = is_open and int('s') - 1 or math.max(int('s'), int('sk'))
 local since = math.max(decided, int('k'))
 if previous ~= '' and since < tonumber(previous) and not waits then
+  cancel()
   return answer('missed', since, is_missed_running and '1')
 end
 
@@ -308,7 +315,7 @@ local is_older_waiting = overlap == 'queue_one' and is_live and int('w') < slot
 if left <= 0 and not is_older_waiting then return start(slot, 1) end
 if kind == 'missed' then return answer('skip', 'running', left) end
 local is_next = waits or not is_live
-if overlap == 'cancel_previous' and r.o then set('x', '1') end
+cancel()
 if overlap == 'cancel_previous' or (overlap == 'queue_one' and is_next) then
   if r.w and int('w') < slot then skip(int('w')) end
   wait_for(slot)

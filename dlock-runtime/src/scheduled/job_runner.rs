@@ -17,7 +17,7 @@ use crate::clock::millis;
 use crate::error::{Error, Result};
 use crate::global::in_current_manager;
 use crate::protocol::job::begin::{BeginKind, CrashedRun, SkipReason};
-use crate::protocol::job::job_record::{JobRecord, WaitingSlot};
+use crate::protocol::job::job_record::{JobRecord, SlotState, WaitingSlot};
 use crate::scheduled::catch_up::CatchUp;
 use crate::scheduled::job_call::{JobCall, JobExecution, TickDecision};
 use crate::scheduled::run_lease::RunLease;
@@ -149,7 +149,7 @@ impl JobRunner {
         };
         let Some(record) = record else { return Ok(()) };
         if self.call.schedule.catch_up != CatchUp::None {
-            let since = record.caught_up(self.call.schedule.overlap);
+            let since = record.caught_up();
             self.run_missed(since, self.now() + 1, &stop).await?;
         }
         self.check(record, &stop).await
@@ -240,7 +240,12 @@ impl JobRunner {
         if !record.may_run_again(self.now(), retries, reruns) {
             return Ok(());
         }
-        let begun = unless_stopped(stop, self.call.begin(again(record.slot))).await;
+        // A missed slot that was given back is one again.
+        let current = self.call.schedule.checked()?.tick_at(self.now());
+        let is_missed = record.state == SlotState::Unstarted && current > Some(record.slot);
+        let slot = record.slot;
+        let kind = if is_missed { BeginKind::Missed { slot } } else { again(slot) };
+        let begun = unless_stopped(stop, self.call.begin(kind)).await;
         match begun.map(|begun| self.passing(begun)).transpose()?.flatten() {
             Some(begun) => self.follow(begun, false, stop).await,
             None => Ok(()),

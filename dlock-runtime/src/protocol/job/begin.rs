@@ -15,8 +15,8 @@ pub enum Overlap {
     /// starts are skipped. If its call was dropped or its process has crashed, the next tick that
     /// is due at least 5 s later takes its place.
     QueueOne,
-    /// The active run is stopped at its next await. The new tick runs when that run has ended, or
-    /// when its lease has expired.
+    /// The active run is stopped at its next await, if it started before the new tick was due. The
+    /// new tick runs when that run has ended, or when its lease has expired.
     CancelPrevious,
 }
 
@@ -127,18 +127,17 @@ pub(crate) enum SkipReason {
 pub(crate) const FURTHEST_AHEAD: u64 = 24 * 60 * 60 * 1_000;
 
 impl JobRecord {
-    /// Returns `true` while the first attempt of a missed slot runs, and no newer slot cancels it.
-    /// Later attempts are those of any other slot.
-    pub(super) fn is_missed_running(&self, overlap: Overlap) -> bool {
-        let is_missed = self.attempt == 1 && self.began.is_none();
-        self.state == SlotState::Running && is_missed && overlap != Overlap::CancelPrevious
+    /// Returns `true` while the first attempt of a missed slot runs. Later attempts are those of any
+    /// other slot.
+    pub(super) fn is_missed_running(&self) -> bool {
+        self.state == SlotState::Running && self.attempt == 1 && self.began.is_none()
     }
 
     /// Returns the time after which missed slots run before a newer one. A missed slot is one of
     /// them while it runs: it may be given back. A slot that was given back is one too: it starts
     /// again, even if newer ones were skipped for it.
-    pub(crate) fn caught_up(&self, overlap: Overlap) -> u64 {
-        let is_open = self.state == SlotState::Unstarted || self.is_missed_running(overlap);
+    pub(crate) fn caught_up(&self) -> u64 {
+        let is_open = self.state == SlotState::Unstarted || self.is_missed_running();
         let last = if is_open { self.slot.saturating_sub(1) } else { self.decided() };
         last.max(self.known.unwrap_or_default())
     }
@@ -172,12 +171,13 @@ impl JobRecord {
         if slot < self.slot || (slot <= self.skipped && !self.waits(slot)) {
             return BeginReply::Skip(SkipReason::Late { slot: self.slot });
         }
-        let since = self.caught_up(request.overlap);
+        let since = self.caught_up();
         if let BeginKind::Tick { previous: Some(previous), .. } = request.kind
             && since < previous
             && !self.waits(slot)
         {
-            return BeginReply::Missed { since, is_running: self.is_missed_running(request.overlap) };
+            self.cancel_for(slot, request);
+            return BeginReply::Missed { since, is_running: self.is_missed_running() };
         }
         let is_missed = matches!(request.kind, BeginKind::Missed { .. });
         let min_hold = if is_missed { 0 } else { request.min_hold };
@@ -187,7 +187,7 @@ impl JobRecord {
                 BeginReply::Run(self.start(now, slot, 1, request))
             }
             lease_left if is_missed => BeginReply::Skip(SkipReason::Running { lease_left }),
-            lease_left => self.overlap(now, slot, lease_left, request.overlap),
+            lease_left => self.overlap(now, slot, lease_left, request),
         }
     }
 
@@ -250,15 +250,11 @@ impl JobRecord {
     /// Decides about a slot that is due before the active run has ended, and before the slot that
     /// waits for that has started. Newer slots never wait for a slot that waits: if its process has
     /// crashed, the first of them to ask when its place is free would pass the older ones.
-    fn overlap(&mut self, now: u64, slot: u64, lease_left: u64, overlap: Overlap) -> BeginReply {
+    fn overlap(&mut self, now: u64, slot: u64, lease_left: u64, request: &BeginRequest) -> BeginReply {
         let is_next = self.waiting.is_none_or(|waiting| waiting.slot == slot || !waiting.is_live(now));
-        match overlap {
+        match request.overlap {
             Overlap::QueueOne if is_next => {}
-            Overlap::CancelPrevious => {
-                if let Some(run) = &mut self.run {
-                    run.is_cancelled = true;
-                }
-            }
+            Overlap::CancelPrevious => self.cancel_for(slot, request),
             Overlap::Skip | Overlap::QueueOne => {
                 self.skip(slot);
                 return BeginReply::Skip(SkipReason::Overlap { lease_left });
@@ -269,6 +265,19 @@ impl JobRecord {
         }
         self.waiting = Some(WaitingSlot { slot, asked: now });
         BeginReply::Wait { lease_left }
+    }
+
+    /// Cancels the active run if the request says so, and `slot` was due after that run started. If
+    /// a missed slot starts late, the ticks that are due already wait for it. A slot that a caller
+    /// chooses is due with the call.
+    fn cancel_for(&mut self, slot: u64, request: &BeginRequest) {
+        let is_chosen = matches!(request.kind, BeginKind::Slot { .. }) && !self.waits(slot);
+        if let Some(run) = &mut self.run
+            && request.overlap == Overlap::CancelPrevious
+            && (is_chosen || run.started < slot)
+        {
+            run.is_cancelled = true;
+        }
     }
 
     /// Returns the reply to a request that arrives again, since its first reply was late or lost.

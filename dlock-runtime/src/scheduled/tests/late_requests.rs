@@ -17,6 +17,7 @@ use crate::protocol::ProtocolConfig;
 use crate::protocol::command::{Failure, FailureKind, Reply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::job::begin::{BeginKind, SkipReason};
+use crate::protocol::job::job_record::SlotState;
 use crate::scheduled::job_call::{JobCall, TickDecision};
 use crate::scheduled::job_store::JobStore;
 use crate::scheduled::schedule::Schedule;
@@ -279,6 +280,39 @@ async fn a_missed_tick_that_begins_late_runs_before_the_current_one() {
         let slots = fixture.runs().await.into_iter();
         let slots: Vec<_> = slots.map(|run| to_millis(run.slot).expect("after 1970") - first).collect();
         assert_eq!(slots, [0, 10_000, 20_000], "{catch_up:?}");
+    }
+}
+
+/// Newer ticks wait for it again, instead of being skipped for it.
+#[tokio::test(start_paused = true)]
+async fn a_missed_tick_that_is_given_back_is_missed_when_it_starts_again() {
+    for is_missed in [true, false] {
+        let fixture = Fixture::new();
+        let schedule = every(10 * SECOND);
+        let tick = fixture.until_before(10 * SECOND, SECOND).await;
+        let store = JobStore::new(&fixture.manager, "report");
+        let call = JobCall::new(&store, &schedule).expect("it is valid");
+        let slot = if is_missed { tick - 10_000 } else { tick };
+        let kind = if is_missed { BeginKind::Missed { slot } } else { BeginKind::Slot { slot } };
+        fixture.backend.lose(&[Loss::Late, Loss::Late].map(Some));
+        assert!(call.begin(kind).await.is_err_and(|error| error.is_unavailable()));
+        tokio::time::sleep(3 * SECOND).await;
+        let record = store.read().await.expect("memory is there").expect("it has begun");
+        assert_eq!(record.state, SlotState::Unstarted);
+
+        let body = move |_| {
+            let store = store.clone();
+            async move {
+                let record = store.read().await.expect("memory is there").expect("it runs");
+                assert_eq!((record.slot, record.began.is_none()), (slot, is_missed));
+                Ok::<_, Error>(())
+            }
+        };
+        let runner = Jobs::new(fixture.manager.clone()).add("report", schedule, body);
+        runner.run_until(tokio::time::sleep(SECOND)).await.expect("it ends");
+
+        let runs = fixture.runs().await;
+        assert_eq!(runs.iter().map(|run| run.outcome).collect::<Vec<_>>(), [RunOutcome::Succeeded]);
     }
 }
 
