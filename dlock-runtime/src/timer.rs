@@ -3,7 +3,8 @@
 //!
 //! Tasks that wait for locks in memory keep the time themselves. With the timers of their own
 //! runtime, paused time works. Outside tokio, and on a runtime that was built without timers, the
-//! thread's timers are used.
+//! thread's timers are used. A future may be polled by one runtime and then by another, and the
+//! first may stand still or end, so the timer moves with it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 use tokio::runtime::{Builder, Handle, Id};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::config::config;
 use crate::error::Result;
@@ -26,8 +28,8 @@ use crate::fork::{InOneProcess, PerProcess};
 pub(crate) struct Timer(InOneProcess<Inner>);
 
 enum Inner {
-    /// A timer of the current runtime.
-    Tokio(Pin<Box<tokio::time::Sleep>>),
+    /// A timer of a runtime.
+    Tokio(Pin<Box<tokio::time::Sleep>>, Id),
     /// A timer of the thread.
     Thread(JoinHandle<()>),
     Elapsed,
@@ -36,7 +38,7 @@ enum Inner {
 impl Timer {
     /// Starts a timer. It never ends early.
     pub(crate) fn new(time: Duration) -> Self {
-        Self(InOneProcess::new(of_runtime(time).map_or_else(|| of_thread(time), Inner::Tokio)))
+        Self(InOneProcess::new(Inner::new(time)))
     }
 }
 
@@ -48,12 +50,24 @@ impl Future for Timer {
     }
 }
 
+impl Inner {
+    fn new(time: Duration) -> Self {
+        of_runtime(time).unwrap_or_else(|| of_thread(time))
+    }
+}
+
 impl Future for Inner {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if let Self::Tokio(sleep, runtime) = &*self
+            && current_runtime() != Some(*runtime)
+        {
+            let left = sleep.deadline().saturating_duration_since(Instant::now());
+            *self = Self::new(left);
+        }
         match &mut *self {
-            Self::Tokio(sleep) => sleep.as_mut().poll(cx),
+            Self::Tokio(sleep, _) => sleep.as_mut().poll(cx),
             Self::Thread(sleep) => Pin::new(sleep).poll(cx).map(drop),
             Self::Elapsed => Poll::Ready(()),
         }
@@ -102,13 +116,13 @@ pub(crate) fn check_runtime() -> Result<()> {
 ///
 /// tokio shows the latter only by a panic, which a panic hook of the host observes. So it is tried
 /// once by each thread of such a runtime.
-fn of_runtime(time: Duration) -> Option<Pin<Box<tokio::time::Sleep>>> {
+fn of_runtime(time: Duration) -> Option<Inner> {
     thread_local! {
         /// The last runtime without timers that this thread has run. If tokio gives its ID to a
         /// later runtime, that runtime is served by the timers of the thread `dlock-timer` too.
         static WITHOUT_TIMERS: Cell<Option<Id>> = const { Cell::new(None) };
     }
-    let runtime = Handle::try_current().ok()?.id();
+    let runtime = current_runtime()?;
     if WITHOUT_TIMERS.get() == Some(runtime) {
         return None;
     }
@@ -116,7 +130,11 @@ fn of_runtime(time: Duration) -> Option<Pin<Box<tokio::time::Sleep>>> {
     if timer.is_none() {
         WITHOUT_TIMERS.set(Some(runtime));
     }
-    timer
+    timer.map(|timer| Inner::Tokio(timer, runtime))
+}
+
+fn current_runtime() -> Option<Id> {
+    Handle::try_current().ok().map(|current| current.id())
 }
 
 fn of_thread(time: Duration) -> Inner {
@@ -142,7 +160,6 @@ fn start_thread() -> std::io::Result<Handle> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::time::Instant;
 
     use futures_util::FutureExt as _;
 
@@ -214,6 +231,26 @@ mod tests {
             tokio::time::advance(Duration::from_millis(1_002)).await;
             assert!((&mut timer).now_or_never().is_some());
         });
+    }
+
+    /// The first runtime stands still, or has ended.
+    #[test]
+    fn a_timer_moves_to_the_runtime_that_polls_it() {
+        for has_ended in [false, true] {
+            let first = runtime(true);
+            let mut timer = first.block_on(async {
+                let mut timer = Timer::new(Duration::from_secs(3_600));
+                assert!((&mut timer).now_or_never().is_none());
+                timer
+            });
+            let first = (!has_ended).then_some(first);
+
+            let second = runtime(true);
+            let waits = async { tokio::time::timeout(Duration::from_secs(3_601), &mut timer).await };
+
+            assert!(second.block_on(waits).is_ok(), "the first runtime has ended: {has_ended}");
+            drop(first);
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -157,6 +158,18 @@ impl Runtimes {
         // did so last is blocked.
         let runtimes = Arc::clone(self);
         self.spawn_on_callers(async move { runtimes.on_probe_has_run() });
+    }
+
+    /// Waits for the reply to a request that is no batch in flight, for which there is no watch.
+    /// Meanwhile, finds out whether the callers' runtime is blocked: it writes the request.
+    pub(crate) async fn watch<T>(self: &Arc<Self>, reply: impl Future<Output = T>) -> T {
+        let mut reply = pin!(reply);
+        loop {
+            match tokio::time::timeout(PROBE_TIMEOUT, reply.as_mut()).await {
+                Ok(reply) => return reply,
+                Err(_) => self.check_callers(),
+            }
+        }
     }
 
     /// Spawns a task on the callers' runtime. If it is dropped before its end, that runtime has
@@ -394,6 +407,26 @@ mod tests {
 
         let callers = thread_of(test.callers.as_ref().expect("it runs"));
         test.until("the connection returns", |_| test.polling_thread() == callers);
+    }
+
+    /// An idle connection is checked like this: the check would fail, and the connection would be
+    /// replaced.
+    #[test]
+    fn a_request_that_is_watched_is_written_though_the_runtime_is_blocked() {
+        let test = TestRuntimes::new();
+        let _unblock = test.block_callers();
+
+        let written = test.own.block_on(test.runtimes.watch(async {
+            test.sender.send(()).expect("the connection listens");
+            let polled = async {
+                while test.polled.try_recv().is_err() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(SOON, polled).await
+        }));
+
+        assert!(written.is_ok() && !test.runtimes.uses_callers());
     }
 
     #[test]

@@ -269,7 +269,8 @@ impl Node {
         let connection = self.connection()?;
         let mut client = connection.timed.clone();
         client.inbound().allow_descriptions(1);
-        let replies = client.send_packed_commands(question, 0, question.len()).await;
+        let replies = client.send_packed_commands(question, 0, question.len());
+        let replies = self.shared.runtimes.watch(replies).await;
         if replies.is_ok() {
             client.inbound().end_descriptions(); // this reply is the last one that was outstanding
         }

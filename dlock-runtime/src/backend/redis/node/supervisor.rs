@@ -231,6 +231,8 @@ impl Node {
             *lost = None;
         }
         self.waiting_changed.notify_one();
+        // The writer may be on a runtime that is blocked, and nothing watches it now.
+        self.shared.wake.notify_one();
         self.sink.disconnected();
     }
 
@@ -249,6 +251,7 @@ impl Node {
             }
             NodeState::Down(_) => {}
         }
+        self.shared.wake.notify_one(); // as when the connection is lost
         self.sink.disconnected();
     }
 
@@ -291,7 +294,9 @@ impl Node {
             {
                 continue; // a reply is outstanding, which shows the same
             }
-            match self.discovery.look(&connection.target, &mut connection.timed.clone()).await {
+            let mut client = connection.timed.clone();
+            let look = self.discovery.look(&connection.target, &mut client);
+            match self.shared.runtimes.watch(look).await {
                 Ok(()) => connection.check_answered(),
                 Err(FailedCheck { failure, is_late }) => connection.unanswered(&failure, !is_late),
             }

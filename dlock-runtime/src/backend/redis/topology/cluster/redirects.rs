@@ -161,13 +161,14 @@ impl Cluster {
     /// Sends parked requests again until they are accepted or time out; runs forever.
     pub(super) async fn send_parked(&self) {
         loop {
-            self.parked.notified().await;
-            tokio::time::sleep(RETRY_DELAY).await;
+            // Before the first wait: a driver that panicked may have left some.
             self.decide(|state, decided| {
                 let parked = std::mem::take(&mut state.parked);
                 self.dispatch(state, parked, decided);
             });
             self.route(|state| std::mem::take(&mut state.deferred));
+            self.parked.notified().await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 }
