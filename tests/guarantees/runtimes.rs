@@ -212,6 +212,29 @@ fn a_background_release_leaves_although_its_runtime_is_blocked() {
     other.block_on(until_free(&server, "order:7", LONG / 6)); // the renewal would be due at a third
 }
 
+/// A synchronous program drives its runtime only while it waits for one of our futures. Every
+/// second, the manager checks the role of a server of a cluster.
+#[test]
+fn an_idle_connection_outlives_a_runtime_that_stands_still() {
+    let (fleet, runtime) = (ClusterFleet::start(), MADE[0]());
+    let key = fleet.key_in(0, "order");
+    let manager = runtime.block_on(connect(&fleet.url_with("?response_timeout=200ms")));
+    let guard = runtime.block_on(manager.lock(&key).acquire()).expect("the lock is free");
+    runtime.block_on(guard.release()).expect("it is held");
+    let server = fleet.server(fleet.masters()[0]);
+    let connections = || {
+        let list = server.call(&["CLIENT", "LIST"]);
+        let others = list.text().unwrap_or_default().lines().filter(|line| !line.contains("cmd=client|list"));
+        others.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = connections();
+
+    std::thread::sleep(Duration::from_secs(4)); // two late checks end a connection
+
+    assert!(!before.is_empty());
+    assert_eq!(connections(), before);
+}
+
 /// A call on another runtime, while the one that reads replies is blocked.
 #[test]
 fn a_blocked_runtime_does_not_block_calls_of_others() {
