@@ -3,8 +3,8 @@
 #
 # While PROCESS lives, ends each test program among its descendants that is older than SECONDS, with
 # SIGKILL. Before that, prints the tests that are still running by the output of `cargo test` in
-# LOG, and what each thread of the program waits for, if there is a gdb. Without this, one test that
-# never ends hides the results of all others.
+# LOG, and what each thread of the program waits for. Without this, one test that never ends hides
+# the results of all others.
 set -u
 
 main() {
@@ -44,12 +44,17 @@ finish() {
         /^test .* \.\.\. / { delete slow[$2] }
         END { for (name in slow) printf " %s", name }' "$3")
     echo "hangs: a test program, which is ended after $2 s, in:$tests"
-    command -v gdb >/dev/null 2>&1 && stacks "$1"
+    stacks "$1"
     kill -9 "$1" 2>/dev/null
 }
 
 # Prints one line for each thread: its name, which is that of its test, and its innermost functions.
+# Without gdb, the functions of the kernel in which the threads and the children of the program wait.
 stacks() {
+    if ! command -v gdb >/dev/null 2>&1; then
+        ps -L -o comm=,stat=,wchan:30= -p "$1" --ppid "$1" 2>/dev/null | sed 's/^/hangs: /'
+        return
+    fi
     timeout 60 gdb -p "$1" -batch -ex 'thread apply all backtrace 40' 2>/dev/null | awk '
         /^Thread / { if (line) print line; match($0, /"[^"]*"/); line = "hangs: " substr($0, RSTART, RLENGTH); next }
         /^#/ {

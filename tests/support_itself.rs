@@ -60,8 +60,9 @@ fn a_killed_server_comes_back_empty_on_the_same_port() {
 }
 
 #[test]
-fn a_paused_server_can_be_killed() {
+fn a_paused_server_can_be_paused_again_and_killed() {
     let mut server = RedisServer::start();
+    server.pause();
     server.pause();
 
     server.kill();

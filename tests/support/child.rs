@@ -15,8 +15,9 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// A child process that is killed when this is dropped, or when the test process dies.
 #[derive(Debug)]
@@ -67,10 +68,23 @@ impl OwnChild {
     ///
     /// # Panics
     ///
-    /// Panics if the process has ended.
+    /// Panics if the process has ended, or does not stop within 10 s.
     pub fn pause(&self) {
+        // With NOWAIT, a child that is stopped already is reported again, and the standard library
+        // waits for one that has ended. With NOHANG, another signal cannot make this wait forever.
+        let options =
+            WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let started = Instant::now();
         self.signal(Signal::STOP);
-        waitpid(Some(self.rustix_pid()), WaitOptions::UNTRACED).expect("a stopped child can be waited for");
+        loop {
+            let state = waitid(WaitId::Pid(self.rustix_pid()), options).expect("it is a child");
+            match state {
+                Some(state) if state.stopped() => return,
+                Some(state) => panic!("the child has ended: {state:?}"),
+                None => assert!(started.elapsed() < STOP_LIMIT, "the child did not stop"),
+            }
+            std::thread::sleep(POLL);
+        }
     }
 
     /// Resumes a frozen process with SIGCONT.
@@ -119,6 +133,9 @@ impl Drop for OwnChild {
         self.kill();
     }
 }
+
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(1);
 
 /// `$1` is the child, and `$2` is a folder or empty. A Ctrl-C reaches the whole terminal, and the
 /// watchdog must survive it.

@@ -105,6 +105,10 @@ const LONGEST_REPORT: usize = 4096;
 
 #[allow(unsafe_code, reason = "the system calls that the standard library does not have")]
 mod system {
+    use std::time::{Duration, Instant};
+
+    use super::LONGEST;
+
     pub(super) fn fork() -> i32 {
         // SAFETY: callers run nothing in the child that needs a lock which another thread may have
         // held.
@@ -118,12 +122,23 @@ mod system {
         unsafe { libc::alarm(seconds) };
     }
 
+    /// Waits for the end of a child. Kills it if its alarm has not, since signals can be blocked.
     pub(super) fn wait(id: i32) -> i32 {
+        let limit = Instant::now() + Duration::from_secs(u64::from(LONGEST) + 5);
         let mut status = 0;
-        // SAFETY: `status` is valid until `waitpid` returns.
-        let waited = unsafe { libc::waitpid(id, &raw mut status, 0) };
-        assert_eq!(waited, id, "no such child: {}", std::io::Error::last_os_error());
-        status
+        loop {
+            // SAFETY: `status` is valid until `waitpid` returns.
+            let waited = unsafe { libc::waitpid(id, &raw mut status, libc::WNOHANG) };
+            if waited == id {
+                return status;
+            }
+            assert_eq!(waited, 0, "no such child: {}", std::io::Error::last_os_error());
+            if Instant::now() > limit {
+                // SAFETY: `id` is that of a child that nothing has waited for.
+                unsafe { libc::kill(id, libc::SIGKILL) };
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(super) fn exit(code: i32) -> ! {
