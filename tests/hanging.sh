@@ -49,7 +49,8 @@ finish() {
 }
 
 # Prints one line for each thread: its name, which is that of its test, and its innermost functions.
-# Without gdb, the functions of the kernel in which the threads and the children of the program wait.
+# Without gdb, also prints one for each child, and both with the function of the kernel in which they
+# wait.
 stacks() {
     if ! command -v gdb >/dev/null 2>&1; then
         ps -L -o comm=,stat=,wchan:30= -p "$1" --ppid "$1" 2>/dev/null | sed 's/^/hangs: /'

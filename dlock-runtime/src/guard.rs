@@ -192,7 +192,8 @@ impl LockGuard {
         }
     }
 
-    /// Releases the lock and waits for the server's reply, for at most one response timeout.
+    /// Releases the lock and waits for the server's reply, for at most one response timeout. If the
+    /// connection is lost before the release is sent, that time begins again with the next one.
     ///
     /// If a task of this process waits for the lock, it is handed off to that task, and there is no
     /// reply to wait for.

@@ -245,7 +245,8 @@ pub enum MinHoldOn {
 /// Whether a call whose body has ended waits for the server's reply to the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReleaseMode {
-    /// The call returns when the server has replied, or after one response timeout.
+    /// The call returns when the server has replied, or after one response timeout, as
+    /// [`LockGuard::release`](crate::LockGuard::release) does.
     ///
     /// A process that learns of the call's return finds the lock free.
     #[default]

@@ -433,7 +433,7 @@ impl Engine {
     /// Sends a request, and sends it again, at most `resends` times, if the connection is lost
     /// before the reply. Also returns whether it was sent again.
     ///
-    /// All together take at most one response timeout. If one may have taken effect and a later one
+    /// It is sent again within one response timeout. If one may have taken effect and a later one
     /// is refused, the outcome is unknown.
     pub(crate) async fn request_with_retry<E, F>(
         &self,

@@ -127,8 +127,8 @@ pub(crate) enum SkipReason {
 pub(crate) const FURTHEST_AHEAD: u64 = 24 * 60 * 60 * 1_000;
 
 impl JobRecord {
-    /// Returns `true` while the first attempt of a missed slot runs. Later attempts are those of any
-    /// other slot.
+    /// Returns `true` while the first attempt of a missed slot runs. Later attempts are those of
+    /// any other slot.
     pub(super) fn is_missed_running(&self) -> bool {
         self.state == SlotState::Running && self.attempt == 1 && self.began.is_none()
     }
