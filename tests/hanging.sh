@@ -17,7 +17,7 @@ main() {
     done
 }
 
-# Prints the process id of a test program. `rustdoc` stands for those that it runs.
+# Prints the process id of a test program, or of the `rustdoc` that runs one.
 older_than() {
     ps -A -o pid= -o ppid= -o etime= -o args= | awk -v limit="$1" -v root="$2" '
         # [[days-]hours:]minutes:seconds
@@ -48,9 +48,9 @@ finish() {
     kill -9 "$1" 2>/dev/null
 }
 
-# Prints one line for each thread: its name, which is that of its test, and its innermost functions.
-# Without gdb, also prints one for each child, and both with the function of the kernel in which they
-# wait.
+# Prints one line for each thread: its name, which is that of its test, and its innermost
+# functions. Without gdb, prints the functions of the kernel in which the threads and the children
+# of the program wait.
 stacks() {
     if ! command -v gdb >/dev/null 2>&1; then
         ps -L -o comm=,stat=,wchan:30= -p "$1" --ppid "$1" 2>/dev/null | sed 's/^/hangs: /'
