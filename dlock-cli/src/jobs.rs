@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use dlock_runtime::scheduled::{Job, JobRun, JobStatus, RunOutcome};
+use dlock_runtime::scheduled::{Job, JobRun, JobStatus, RunOutcome, RunningJob};
 use dlock_runtime::{LockManager, Result};
 
 use crate::args::JobAction;
@@ -20,7 +20,7 @@ pub(crate) async fn run(url: &str, name: &str, action: JobAction, yes: bool) -> 
         ));
         return Ok(ExitCode::FAILURE);
     };
-    if let (JobAction::Reset, Some((node, _)), false) = (action, &status.running, yes) {
+    if let (JobAction::Reset, Some(RunningJob { node, .. }), false) = (action, &status.running, yes) {
         return Ok(failed(&format!(
             "`{shown}` runs on {}: its reset ends that run, and another one can start at the same time: confirm with `--yes`",
             node.escape_debug()
@@ -58,8 +58,9 @@ async fn get(job: &Job, name: &str, status: &JobStatus) -> Result<ExitCode> {
 
 fn state(name: &str, status: &JobStatus) -> String {
     let state = match &status.running {
-        Some((node, left)) => {
-            format!("runs on {}, for {:.1} s unless it is renewed", node.escape_debug(), left.as_secs_f64())
+        Some(RunningJob { node, remaining, .. }) => {
+            let (node, left) = (node.escape_debug(), remaining.as_secs_f64());
+            format!("runs on {node}, for {left:.1} s unless it is renewed")
         }
         None if status.is_paused => "is paused".to_owned(),
         None => "is idle".to_owned(),
@@ -86,7 +87,7 @@ fn line_of(run: &JobRun) -> String {
         RunOutcome::Cancelled => "was cancelled",
         _ => "was lost",
     };
-    let error = if run.error.is_empty() { String::new() } else { format!(": {}", run.error.escape_debug()) };
+    let error = run.error.as_ref().map(|error| format!(": {}", error.escape_debug())).unwrap_or_default();
     let requested = if run.is_requested { "requested run" } else { "tick" };
     format!(
         "  {requested} of {}: {outcome} after {:.1} s on {}{error}\n",

@@ -127,7 +127,8 @@ async fn the_status_shows_the_active_run() {
     let after = job.status().await.expect("a store").expect("it is known");
 
     let shown = shown.expect("it is known");
-    assert_eq!(shown.running, Some((manager.id(), LONG)));
+    let running = shown.running.expect("it runs");
+    assert_eq!((running.node, running.remaining, running.slot), (manager.id(), LONG, tick.due()));
     assert_eq!((shown.slot, shown.runs, shown.succeeded), (Some(tick.due()), 1, None));
     assert!(after.succeeded >= before.known && after.succeeded.is_some(), "{after:?}");
     assert_eq!((after.running, after.slot), (None, Some(tick.due())));

@@ -1,6 +1,6 @@
 //! The runner: missed ticks, panics, and its end.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dlock_runtime::scheduled::{CatchUp, FailedRun, Jobs, Overlap, RunOutcome, Schedule, Tick};
@@ -38,7 +38,8 @@ async fn missed_ticks_run_as_the_schedule_says() {
         let ticks = ticks_of(&manager, schedule, ten + Duration::from_secs(1)).await;
 
         let slots: Vec<_> = ticks.iter().map(Tick::slot).collect();
-        let (caught_up, current): (Vec<Tick>, Vec<Tick>) = ticks.iter().partition(|tick| tick.missed() == 0);
+        let (caught_up, current): (Vec<Tick>, Vec<Tick>) =
+            ticks.iter().cloned().partition(|tick| tick.missed() == 0);
         assert_eq!((caught_up.len(), current.len()), (expected, 1), "{catch_up:?}: {ticks:?}");
         assert!(slots.windows(2).all(|slots| slots[1] - slots[0] == 10_000), "{catch_up:?}: {slots:?}");
         let missed = (current[0].slot() - last) / 10_000 - 1;
@@ -80,7 +81,8 @@ async fn a_panicking_body_fails_its_run_only() {
     assert!(history.len() >= 6, "{history:?}");
     let failed: Vec<_> = history.iter().filter(|run| run.outcome == RunOutcome::Failed).collect();
     assert!(failed.len().abs_diff(history.len() - failed.len()) <= 1, "every second run: {history:?}");
-    assert!(failed.iter().all(|run| run.error == "the body panicked: this panic is part of the test"));
+    let panicked = Some("the body panicked: this panic is part of the test");
+    assert!(failed.iter().all(|run| run.error.as_deref() == panicked));
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,10 +101,53 @@ async fn a_failed_tick_is_retried_by_the_runner() {
     // One tick or two are due, by the time of day.
     let attempts = attempts.lock().expect("no panic").clone();
     assert!(!attempts.is_empty() && attempts.chunks(3).all(|tick| tick == [1, 2, 3]), "{attempts:?}");
-    assert_eq!(
-        manager.job("report").last_run().await.expect("a store").expect("it ran").error,
-        "out of paper"
-    );
+    let last = manager.job("report").last_run().await.expect("a store").expect("it ran");
+    assert_eq!(last.error.as_deref(), Some("out of paper"));
+}
+
+/// Another client overwrites the record of one job while the body of another one runs.
+#[tokio::test]
+async fn a_job_that_fails_for_good_ends_the_others_as_a_shutdown_does() {
+    let server = Arc::new(redis());
+    let manager = LockManager::connect(&server.url()).await.expect("it runs");
+    let every = Schedule::every(Duration::from_secs(1)).expect("a valid period");
+    let (of_body, is_overwritten) = (Arc::clone(&server), Once::new());
+    let overwrite = move || drop(of_body.call(&["SET", "dlock:job:broken##job", "x"]));
+    let body = Arc::new(move || is_overwritten.call_once(&overwrite));
+    let runner = Jobs::new(manager.clone());
+    let runner = runner.add("broken", every.clone(), async |_| Ok::<_, Error>(()));
+    let runner = runner.add("whole", every, move |_| {
+        let body = Arc::clone(&body);
+        async move {
+            body();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            Ok::<_, Error>(())
+        }
+    });
+
+    let ended = within(LONG, "the runner", runner.run_until(std::future::pending())).await;
+
+    assert!(matches!(ended, Err(Error::WrongKind { .. })), "{ended:?}");
+    let last = manager.job("whole").last_run().await.expect("a store").expect("it ran");
+    assert_eq!(last.outcome, RunOutcome::Succeeded);
+}
+
+/// The same lease as `guard` of the attribute binds.
+#[tokio::test(start_paused = true)]
+async fn a_body_without_the_attribute_has_the_lease_of_its_run() {
+    let (manager, every) = (in_memory().await, Schedule::every(Duration::from_secs(60)).expect("valid"));
+    let mut fences = Vec::new();
+    for _ in 0..2 {
+        let body = async |tick: Tick| {
+            tick.lease().check()?;
+            Ok::<_, Error>(tick)
+        };
+        let tick = manager.job("report").run(&every, body).await.expect("a store").expect("it runs");
+        assert!(tick.lease().check().is_err(), "the run has ended");
+        fences.push(tick.lease().fencing_token());
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert!(fences[0] < fences[1], "{fences:?}");
 }
 
 #[tokio::test(start_paused = true)]

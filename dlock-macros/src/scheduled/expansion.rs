@@ -7,7 +7,7 @@
 //! run(call, &SCHEDULE, results, move |tick, lease| async move { .. }).await
 //! ```
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
 
@@ -30,16 +30,15 @@ impl ScheduledExpansion<'_> {
         let span = Span::mixed_site();
         let (call, schedule) = (self.call(), self.schedule());
         let JobOptions { tick, guard, .. } = &args.options;
+        let bound_guard = guard.as_ref().map(
+            |guard| quote_spanned!(span=> let #guard = ::core::clone::Clone::clone(__dlock_tick.lease());),
+        );
         let bound_tick = tick.as_ref().map(|tick| quote_spanned!(span=> let #tick = __dlock_tick;));
-        let bound_guard = guard.as_ref().map(|guard| quote_spanned!(span=> let #guard = __dlock_lease;));
-        let bound = quote_spanned!(span=> #bound_tick #bound_guard);
+        let bound = quote_spanned!(span=> #bound_guard #bound_tick);
         let body = body::future(function, private, Some(&bound));
         let apart = body::taken_apart_before(function);
-        let parameter = |is_used: bool, name: &str| {
-            if is_used { Ident::new(name, span).into_token_stream() } else { quote_spanned!(span=> _) }
-        };
-        let tick = parameter(tick.is_some(), "__dlock_tick");
-        let lease = parameter(guard.is_some(), "__dlock_lease");
+        let is_used = tick.is_some() || guard.is_some();
+        let tick = if is_used { quote_spanned!(span=> __dlock_tick) } else { quote_spanned!(span=> _) };
         let output = &function.output;
         let at_output = span.located_at(output.span);
         let returns = quote_spanned!(at_output=> #private::scheduled::returns::<#output>());
@@ -52,7 +51,7 @@ impl ScheduledExpansion<'_> {
                 __dlock_call,
                 &__DLOCK_SCHEDULE,
                 __dlock_results,
-                move |#tick: #private::scheduled::Tick, #lease: #private::scheduled::RunLease| { #(#apart)* #body }
+                move |#tick: #private::scheduled::Tick| { #(#apart)* #body }
             ).await
         };
         body::item(function, &statements)

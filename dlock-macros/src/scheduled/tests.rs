@@ -47,15 +47,14 @@ fn a_job_with_most_parameters_expands_to_this() {
                 __dlock_call,
                 &__DLOCK_SCHEDULE,
                 __dlock_results,
-                move |__dlock_tick: ::dlock_runtime::__private::scheduled::Tick,
-                    __dlock_lease: ::dlock_runtime::__private::scheduled::RunLease| {
+                move |__dlock_tick: ::dlock_runtime::__private::scheduled::Tick| {
                     async move {
                         let _ = &db;
                         if false {
                             return ::dlock_runtime::__private::never::<Result<Option<Report>, JobError> >();
                         }
+                        let lease = ::core::clone::Clone::clone(__dlock_tick.lease());
                         let tick = __dlock_tick;
-                        let lease = __dlock_lease;
                         '__dlock_body: { body(db, tick).await }
                     }
                 }
@@ -338,10 +337,14 @@ fn a_valid_value_reaches_its_schedule() {
         (slot, "lease = \"1s\"", format!("{private}JobSite::new(\"a\").slot(at)}};")),
         (every, "manager = m", format!("{private}JobSite::under(&m,\"a\")}};")),
         (every, "crate = ::locks", "::locks::__private::scheduled::run(".to_owned()),
-        (every, "tick = t", format!("move|__dlock_tick:{private}Tick,_:{private}RunLease|")),
+        (every, "tick = t", format!("move|__dlock_tick:{private}Tick|")),
         (every, "tick = t", "lett=__dlock_tick;'__dlock_body".to_owned()),
-        (every, "guard = g", format!("move|_:{private}Tick,__dlock_lease:{private}RunLease|")),
-        (every, "guard = g", "letg=__dlock_lease;'__dlock_body".to_owned()),
+        (every, "guard = g", format!("move|__dlock_tick:{private}Tick|")),
+        (
+            every,
+            "guard = g",
+            "letg=::core::clone::Clone::clone(__dlock_tick.lease());'__dlock_body".to_owned(),
+        ),
         ("name = \"a\"", "every = EVERY", format!("LazyLock::new(||{private}every(EVERY));")),
         ("name = \"a\"", "every = \"1s\"", format!("LazyLock::new(||{private}every({}));", time(1))),
         ("name = \"a\"", "cron = \"0 2 * * *\"", format!("LazyLock::new(||{private}cron(\"02***\"));")),

@@ -10,7 +10,7 @@ use super::return_types::CarriesLockError;
 use crate::error::Error;
 pub use crate::scheduled::function::JobSite;
 use crate::scheduled::run_output::RunOutput;
-pub use crate::scheduled::{CatchUp, CrashedRun, FailedRun, Overlap, RunLease, Schedule, Tick};
+pub use crate::scheduled::{CatchUp, CrashedRun, FailedRun, Overlap, Schedule, Tick};
 
 /// Returns the schedule of an expression that the attribute has checked.
 #[must_use]
@@ -89,7 +89,7 @@ impl<E: Display> RecordedError for E {}
 /// Runs the body if this call runs the tick.
 pub async fn run<R, F, Fut>(site: JobSite, schedule: &'static Schedule, returns: Returns<R>, body: F) -> R
 where
-    F: FnOnce(Tick, RunLease) -> Fut,
+    F: FnOnce(Tick) -> Fut,
     Fut: Future<Output = R>,
 {
     site.run(schedule, &returns.output, returns.not_run, body).await

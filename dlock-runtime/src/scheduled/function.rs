@@ -17,7 +17,6 @@ use crate::config::config;
 use crate::error::Result;
 use crate::manager::LockManager;
 use crate::scheduled::job_call::JobExecution;
-use crate::scheduled::run_lease::RunLease;
 use crate::scheduled::run_output::RunOutput;
 use crate::scheduled::schedule::Schedule;
 use crate::scheduled::tick::Tick;
@@ -55,7 +54,7 @@ pub(super) struct FunctionJob {
 #[derive(Debug)]
 struct OfferedRun {
     name: &'static str,
-    run: Mutex<Option<(Tick, RunLease)>>,
+    run: Mutex<Option<Tick>>,
 }
 
 impl JobSite {
@@ -87,19 +86,19 @@ impl JobSite {
         body: F,
     ) -> R
     where
-        F: FnOnce(Tick, RunLease) -> Fut,
+        F: FnOnce(Tick) -> Fut,
         Fut: Future<Output = R>,
     {
         if LEARNED.try_with(|learned| drop(learned.set(self.job(schedule)))).is_ok() {
             // The runner polls this future once, and drops it.
             return std::future::pending().await;
         }
-        if let Some((tick, lease)) = self.offered_run() {
-            return body(tick, lease).await;
+        if let Some(tick) = self.offered_run() {
+            return body(tick).await;
         }
         match self.begin(schedule).await {
             Ok(Some(execution)) => {
-                let body = async move |tick, lease| body(tick, lease).await;
+                let body = async move |tick| body(tick).await;
                 execution.body(body, output).await
             }
             Ok(None) => not_run(),
@@ -122,7 +121,7 @@ impl JobSite {
 
     /// Takes the run of the runner that calls this function. A second call under the same run gets
     /// none.
-    fn offered_run(&self) -> Option<(Tick, RunLease)> {
+    fn offered_run(&self) -> Option<Tick> {
         let take = |offered: &OfferedRun| {
             if offered.name == self.name { lock(&offered.run).take() } else { None }
         };
@@ -163,11 +162,7 @@ pub(super) fn learn<Fut: Future>(manager: &LockManager, call: impl FnOnce() -> F
 }
 
 /// Polls `call` so that the function `name` runs its body under `run`.
-pub(super) async fn under_run<Fut: Future>(
-    name: &'static str,
-    run: (Tick, RunLease),
-    call: Fut,
-) -> Fut::Output {
+pub(super) async fn under_run<Fut: Future>(name: &'static str, run: Tick, call: Fut) -> Fut::Output {
     OFFERED.scope(OfferedRun { name, run: Mutex::new(Some(run)) }, call).await
 }
 

@@ -12,7 +12,6 @@ use crate::scheduled::job_call::{JobCall, JobExecution, TickDecision};
 use crate::scheduled::job_history::{self, JobRun, JobStatus};
 use crate::scheduled::job_store::JobStore;
 use crate::scheduled::operation::{JobAnswer, JobRequest};
-use crate::scheduled::run_lease::RunLease;
 use crate::scheduled::run_output::RunOutput;
 use crate::scheduled::schedule::Schedule;
 use crate::scheduled::tick::{self, Tick};
@@ -177,7 +176,6 @@ impl Job {
         E: From<Error> + Display,
     {
         let Some(execution) = execution else { return Ok(None) };
-        let body = async move |tick, _: RunLease| body(tick).await;
         execution.body(body, &RunOutput::of_result()).await.map(Some)
     }
 

@@ -279,16 +279,16 @@ impl JobCall {
             _ => 0,
         };
         let is_requested = kind == BeginKind::Requested;
-        let tick = Tick { slot, attempt: grant.attempt, missed, is_requested };
-        let fence = FencingToken::new(grant.fence);
         let lease = self.start_lease(owner, (sent, ttl));
+        let of_run = RunLease::new(&lease, FencingToken::new(grant.fence));
+        let tick = Tick { slot, attempt: grant.attempt, missed, is_requested, lease: of_run };
         let counts = counts_missed.then_some((counted, missed));
         telemetry::job_started(&self.key, slot, grant.attempt);
         if missed > 0 {
             telemetry::job_missed(&self.key, missed);
         }
         let active = self.store.manager.engine().active_call();
-        JobExecution { lease, owner, ttl, tick, fence, counts, end: RunEnd::None, _active: active }
+        JobExecution { lease, owner, ttl, tick, counts, end: RunEnd::None, _active: active }
     }
 
     /// Starts to renew the lease that a request sent at `sent` has begun.
@@ -314,7 +314,6 @@ pub(super) struct JobExecution {
     owner: Token,
     ttl: u64,
     pub(super) tick: Tick,
-    fence: FencingToken,
     /// The slots that were missed before it: from where they are counted, and their number.
     counts: Option<(u64, u64)>,
     end: RunEnd,
@@ -335,10 +334,9 @@ impl JobExecution {
     /// [`Error::Lost`].
     pub(super) async fn body<R, F>(mut self, body: F, output: &RunOutput<R>) -> R
     where
-        F: AsyncFnOnce(Tick, RunLease) -> R,
+        F: AsyncFnOnce(Tick) -> R,
     {
-        let (tick, lease) = (self.tick, RunLease::new(&self.lease, self.fence));
-        let body = RUNNING.scope(Name::clone(&self.lease.record), body(tick, lease));
+        let body = RUNNING.scope(Name::clone(&self.lease.record), body(self.tick.clone()));
         let (result, text, value) = match self.lease.run_while_valid(body).await {
             Ok(value) => match (output.failure)(&value) {
                 None => (RunResult::Succeeded, String::new(), value),

@@ -22,8 +22,22 @@ pub struct JobRun {
     pub outcome: RunOutcome,
     /// The [ID](crate::LockManager::id) of the manager that ran it.
     pub node: String,
-    /// The text of its error, at most 512 bytes; empty if there is none.
-    pub error: String,
+    /// The text of its error, at most 512 bytes.
+    pub error: Option<String>,
+}
+
+/// A run that is active.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunningJob {
+    /// When its tick was due, or when the run was requested.
+    pub slot: SystemTime,
+    /// When it started, by the server's clock.
+    pub started: SystemTime,
+    /// The [ID](crate::LockManager::id) of the manager that runs it.
+    pub node: String,
+    /// The rest of its lease, which is renewed while it runs.
+    pub remaining: Duration,
 }
 
 /// How a run ended.
@@ -48,8 +62,8 @@ pub struct JobStatus {
     pub known: Option<SystemTime>,
     /// The last tick that started.
     pub slot: Option<SystemTime>,
-    /// The manager that runs the job now, and the rest of its lease.
-    pub running: Option<(String, Duration)>,
+    /// The run that is active.
+    pub running: Option<RunningJob>,
     /// Whether the job is paused.
     pub is_paused: bool,
     /// Whether a run is requested and has not started.
@@ -86,7 +100,7 @@ pub(super) fn runs(record: &JobRecord, count: usize) -> Vec<JobRun> {
             RunResult::Lost | RunResult::Unstarted => RunOutcome::Lost,
         },
         node: shortened(&past.node).into_owned(),
-        error: shortened(&past.error).into_owned(),
+        error: (!past.error.is_empty()).then(|| shortened(&past.error).into_owned()),
     };
     record.history.iter().take(count).map(run).collect()
 }
@@ -96,8 +110,12 @@ pub(super) fn status(record: &JobRecord, now: u64) -> JobStatus {
     JobStatus {
         known: record.known.map(from_millis),
         slot: (record.slot > 0).then(|| from_millis(record.slot)),
-        running: running
-            .map(|run| (shortened(&run.node).into_owned(), Duration::from_millis(run.lease_end - now))),
+        running: running.map(|run| RunningJob {
+            slot: from_millis(run.slot),
+            started: from_millis(run.started),
+            node: shortened(&run.node).into_owned(),
+            remaining: Duration::from_millis(run.lease_end - now),
+        }),
         is_paused: record.is_paused,
         is_requested: record.request.is_some(),
         runs: record.counters.runs,
@@ -147,7 +165,8 @@ mod tests {
         let JobStatus { running, schedule, .. } = status(&record, 7_000);
         let JobRun { node, error, .. } = runs(&record, 1).remove(0);
 
-        for shown in [running.expect("it is running").0, schedule, node, error] {
+        let shown = [running.expect("it is running").node, schedule, node, error.expect("it has failed")];
+        for shown in shown {
             assert_eq!(shown.len(), LONGEST_FOREIGN_TEXT);
         }
     }
@@ -156,7 +175,7 @@ mod tests {
     fn a_run_is_running_until_its_lease_ends() {
         let record = JobRecord { slot: 5_000, run: Some(active_run("dl2-7")), ..JobRecord::default() };
 
-        let running = |now| status(&record, now).running;
+        let running = |now| status(&record, now).running.map(|run| (run.node, run.remaining));
 
         assert_eq!(running(7_000), Some(("dl2-7".to_owned(), Duration::from_secs(1))));
         assert_eq!((running(8_000), running(9_000)), (None, None));

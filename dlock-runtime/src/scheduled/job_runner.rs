@@ -20,7 +20,6 @@ use crate::protocol::job::begin::{BeginKind, CrashedRun, SkipReason};
 use crate::protocol::job::job_record::{JobRecord, SlotState, WaitingSlot};
 use crate::scheduled::catch_up::CatchUp;
 use crate::scheduled::job_call::{JobCall, JobExecution, TickDecision};
-use crate::scheduled::run_lease::RunLease;
 use crate::scheduled::run_output::RunOutput;
 use crate::scheduled::tick::Tick;
 use crate::telemetry;
@@ -28,7 +27,7 @@ use crate::timer::Timer;
 
 /// A body, which is called once per run. Its error is a text.
 pub(super) type Body =
-    Box<dyn Fn(Tick, RunLease) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+    Box<dyn Fn(Tick) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
 pub(super) struct JobRunner {
     call: JobCall,
@@ -278,7 +277,7 @@ impl JobRunner {
         loop {
             let (slot, mut pause) = match begun {
                 TickDecision::Run(execution) => {
-                    let tick = execution.tick;
+                    let tick = execution.tick.clone();
                     match self.run_body(execution).await {
                         Err(_) if tick.attempt() <= retries => (tick.slot(), RETRY_MILLIS),
                         _ => return Ok(()),
@@ -309,8 +308,8 @@ impl JobRunner {
 
     /// Runs the body of one run. A panic is a failure.
     async fn run_body(&self, execution: JobExecution) -> Result<(), String> {
-        let body = async |tick: Tick, lease: RunLease| {
-            let mut body = match catch_unwind(AssertUnwindSafe(|| (self.body)(tick, lease))) {
+        let body = async |tick: Tick| {
+            let mut body = match catch_unwind(AssertUnwindSafe(|| (self.body)(tick))) {
                 Ok(body) => body,
                 Err(panic) => return Err(panic_text(&*panic)),
             };
@@ -393,7 +392,7 @@ mod tests {
         let manager = LockManager::in_new_memory();
         manager.server_clock().learn(manager.engine(), now);
         let call = JobCall::new(&JobStore::new(&manager, "report"), schedule).expect("a valid schedule");
-        JobRunner::new(call, Box::new(|_, _| Box::pin(async { Ok(()) })))
+        JobRunner::new(call, Box::new(|_| Box::pin(async { Ok(()) })))
     }
 
     fn minutely() -> Schedule {

@@ -88,7 +88,7 @@ impl Jobs {
         Fut: Future<Output = Result<T, E>> + Send + 'static,
         E: Display,
     {
-        let body: Body = Box::new(move |tick, _| {
+        let body: Body = Box::new(move |tick| {
             let run = body(tick);
             Box::pin(async move { outcome_of(run.await) })
         });
@@ -166,8 +166,8 @@ impl Jobs {
     {
         let learned = function::learn(&self.manager, &call).map(|job| {
             let name = job.name;
-            let body: Body = Box::new(move |tick, lease| {
-                let run = function::under_run(name, (tick, lease), call());
+            let body: Body = Box::new(move |tick| {
+                let run = function::under_run(name, tick, call());
                 Box::pin(async move { outcome_of(run.await) })
             });
             RunnerJob { name: name.to_owned(), schedule: job.schedule.clone(), body }
@@ -194,11 +194,13 @@ impl Jobs {
     /// Before any job runs: [`Error::Config`] if a schedule is invalid, if two jobs have one name,
     /// over a quorum, or outside a tokio runtime; [`Error::InvalidKey`] if a name is invalid.
     /// Later: [`Error::Shutdown`] if the manager is shut down before `shutdown` completes, and
-    /// errors that another attempt would not avoid.
+    /// errors that another attempt would not avoid, such as [`Error::WrongKind`]. Then no run
+    /// starts any more, and it waits for the running ones first.
     ///
     /// [`Error::Config`]: crate::Error::Config
     /// [`Error::InvalidKey`]: crate::Error::InvalidKey
     /// [`Error::Shutdown`]: crate::Error::Shutdown
+    /// [`Error::WrongKind`]: crate::Error::WrongKind
     ///
     /// # Cancel safety
     ///
@@ -216,13 +218,14 @@ impl Jobs {
         for runner in self.checked(&off)? {
             loops.spawn(in_current_manager(runner.run(is_stopped.clone())));
         }
-        let mut shutdown = pin!(shutdown);
-        loop {
+        let (mut shutdown, mut result) = (pin!(shutdown), Ok(()));
+        // The bodies of the other jobs end as at a shutdown.
+        while result.is_ok() {
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
                 Some(ended) = loops.join_next() => {
-                    ended.unwrap_or_else(|error| Err(config("jobs", error.to_string())))?;
+                    result = ended.unwrap_or_else(|error| Err(config("jobs", error.to_string())));
                 }
             }
         }
@@ -233,7 +236,7 @@ impl Jobs {
             () = rest => {}
             () = Timer::new(grace) => {}
         }
-        Ok(())
+        result
     }
 
     /// Checks the jobs, and returns those that are not `off`.

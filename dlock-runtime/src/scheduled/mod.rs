@@ -42,7 +42,7 @@ mod tick;
 pub use crate::protocol::job::begin::{CrashedRun, Overlap};
 pub use catch_up::CatchUp;
 pub use job::Job;
-pub use job_history::{JobRun, JobStatus, RunOutcome};
+pub use job_history::{JobRun, JobStatus, RunOutcome, RunningJob};
 pub use jobs::Jobs;
 pub use run_lease::RunLease;
 pub use schedule::{FailedRun, Schedule};

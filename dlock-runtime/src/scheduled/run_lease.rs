@@ -7,8 +7,10 @@ use crate::engine::renewed_lease::RenewedLease;
 use crate::error::Result;
 use crate::guard::FencingToken;
 
-/// The lease of a run, which is renewed while its body runs. Bound by `guard = lease` of
-/// [`#[scheduled]`](macro@crate::scheduled).
+/// The lease of a run, which is renewed while its body runs. It is [`Tick::lease`], and
+/// `guard = lease` of [`#[scheduled]`](macro@crate::scheduled) binds it.
+///
+/// [`Tick::lease`]: crate::scheduled::Tick::lease
 ///
 /// If the lease is lost, the body is dropped at its next await. Use [`check`](Self::check) between
 /// steps without one, and pass the [`fencing_token`](Self::fencing_token) to what the body writes.
@@ -36,7 +38,7 @@ use crate::guard::FencingToken;
 /// assert_eq!(import(vec![1, 2]).await?, Some(3));
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RunLease {
     lease: Arc<RenewedLease>,
     fence: FencingToken,
@@ -75,3 +77,12 @@ impl RunLease {
         self.fence
     }
 }
+
+/// Leases are equal if they are of one run.
+impl PartialEq for RunLease {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.lease, &other.lease)
+    }
+}
+
+impl Eq for RunLease {}

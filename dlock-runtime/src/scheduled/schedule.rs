@@ -39,6 +39,7 @@ pub struct Schedule {
 
 /// The effect of a body that returns an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FailedRun {
     /// The tick is done.
     #[default]

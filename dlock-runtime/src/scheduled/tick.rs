@@ -2,13 +2,16 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::scheduled::run_lease::RunLease;
+
 /// One tick of a job that runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tick {
     pub(super) slot: u64,
     pub(super) attempt: u32,
     pub(super) missed: u64,
     pub(super) is_requested: bool,
+    pub(super) lease: RunLease,
 }
 
 impl Tick {
@@ -43,6 +46,13 @@ impl Tick {
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.is_requested
+    }
+
+    /// Returns the lease of the run. A body without awaits checks it, and writes carry its fencing
+    /// token.
+    #[must_use]
+    pub fn lease(&self) -> &RunLease {
+        &self.lease
     }
 }
 
