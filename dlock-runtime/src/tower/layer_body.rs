@@ -1,6 +1,7 @@
 //! [`LayerBody`], the body of a request or a response that passed a layer, and [`ResponseFuture`].
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -13,7 +14,31 @@ use pin_project_lite::pin_project;
 
 /// The future of [`LockService`](super::LockService) and of the service of an `IdempotencyLayer`,
 /// which say what dropping it does.
-pub type ResponseFuture<B, E> = Pin<Box<dyn Future<Output = Result<Response<LayerBody<B>>, E>> + Send>>;
+#[must_use = "a request is handled only while this is polled"]
+pub struct ResponseFuture<B, E>(Pin<Box<dyn Future<Output = Handled<B, E>> + Send>>);
+
+/// The response of a service, or its error.
+pub(super) type Handled<B, E> = Result<Response<LayerBody<B>>, E>;
+
+impl<B, E> ResponseFuture<B, E> {
+    pub(super) fn new(response: impl Future<Output = Handled<B, E>> + Send + 'static) -> Self {
+        Self(Box::pin(response))
+    }
+}
+
+impl<B, E> Future for ResponseFuture<B, E> {
+    type Output = Handled<B, E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<B, E> fmt::Debug for ResponseFuture<B, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
 
 /// Any error of a body.
 pub type BoxError = Box<dyn StdError + Send + Sync>;

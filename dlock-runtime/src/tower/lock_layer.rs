@@ -224,7 +224,7 @@ where
             LockedCall { manager: manager.clone(), key, options: *options, until_body_end: *until_body_end };
         let is_grpc = is_grpc(&parts.headers);
         let request = Request::from_parts(parts, body);
-        Box::pin(async move {
+        ResponseFuture::new(async move {
             match locked.run(ready, request).await {
                 Ok(response) => response,
                 Err(error) => {

@@ -19,7 +19,7 @@ use super::{RequestBody, RequestFingerprint, RequestScope, request_body, stored_
 use crate::error::Error;
 use crate::idempotent::{BytesOutcome, Completion, IdempotentRecord};
 use crate::key::LockKey;
-use crate::tower::layer_body::{BoxError, LayerBody, ResponseFuture};
+use crate::tower::layer_body::{BoxError, Handled, LayerBody, ResponseFuture};
 use crate::tower::ready_service::take_ready;
 use crate::tower::response_problem::{ResponseProblem, is_error, is_grpc};
 
@@ -66,7 +66,7 @@ where
         let (parts, body) = request.into_parts();
         let is_grpc = is_grpc(&parts.headers);
         match settings.target(&parts) {
-            Ok(Some(key)) => Box::pin(async move {
+            Ok(Some(key)) => ResponseFuture::new(async move {
                 let handled = handle(settings, key, ready, parts, body).await;
                 handled.unwrap_or_else(|problem| Ok(problem.into_response(is_grpc).map(LayerBody::of_bytes)))
             }),
@@ -74,9 +74,9 @@ where
                 let body = LayerBody::received(ClientBody::new(body, &RequestFailure::default()));
                 pass_on(ready, Request::from_parts(parts, body))
             }
-            Err(problem) => {
-                Box::pin(std::future::ready(Ok(problem.into_response(is_grpc).map(LayerBody::of_bytes))))
-            }
+            Err(problem) => ResponseFuture::new(std::future::ready(Ok(problem
+                .into_response(is_grpc)
+                .map(LayerBody::of_bytes)))),
         }
     }
 }
@@ -120,14 +120,11 @@ where
     S::Error: Send + 'static,
     ReqBody: Send + 'static,
 {
-    Box::pin(async move {
+    ResponseFuture::new(async move {
         let response = service.call(request).await?;
         Ok(response.map(LayerBody::received))
     })
 }
-
-/// The response of a handler, or its error.
-type Handled<B, E> = Result<Response<LayerBody<B>>, E>;
 
 /// Handles a request with a key: runs the service, or returns the stored response.
 async fn handle<S, F, ReqBody, ResBody>(
