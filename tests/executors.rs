@@ -167,7 +167,7 @@ fn use_records(url: &str) {
 
     let leader = locks.leader("mailer").lease(LEASE);
     let (mut watch, mut terms) = (leader.watch(), 0);
-    block_on(watch.next()).expect("the server replies");
+    block_on(watch.changed()).expect("the server replies");
     let led = leader.lead(|_term| {
         terms += 1;
         let is_last = terms == 2; // there is a pause between the terms

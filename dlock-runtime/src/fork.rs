@@ -236,13 +236,13 @@ mod tests {
         let mut resigning = Box::pin(leader.resign());
         let mut pausing = Box::pin(idle.lead(async |_| ()));
         let (mut watch, mut idle_watch) = (idle.watch(), idle.watch());
-        let mut watching = Box::pin(watch.next());
+        let mut watching = Box::pin(watch.changed());
         assert!(resigning.as_mut().now_or_never().is_none() && pausing.as_mut().now_or_never().is_none());
         assert!(
             watching.as_mut().now_or_never().is_some_and(|leader| leader.is_ok_and(|none| none.is_none()))
         );
         drop(watching);
-        let mut watching = Box::pin(watch.next());
+        let mut watching = Box::pin(watch.changed());
         assert!(watching.as_mut().now_or_never().is_none());
         let (engine, of_held) = (locks.engine(), held.held().expect("there is a hold").root());
         let elections = locks.elections();
@@ -269,7 +269,7 @@ mod tests {
             assert!(is_refused(resigning.as_mut()));
             assert!(is_refused(pausing.as_mut()) && is_refused(watching.as_mut()));
             assert!(is_refused(idle.lead(async |_| ())) && is_refused(idle.resign()));
-            assert!(is_refused(idle_watch.next()) && !leader.is_leader());
+            assert!(is_refused(idle_watch.changed()) && !leader.is_leader());
             let ended = body.as_mut().now_or_never().expect("it ends at once");
             assert!(matches!(ended, Err(Error::Lost { cause: LossCause::Forked, .. })), "{ended:?}");
             drop(body);

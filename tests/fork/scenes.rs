@@ -99,7 +99,7 @@ async fn refuses_records_and_leaders(locks: &LockManager) {
     refused("pause", job.pause()).await;
     refused("a leader", leader.lead(async |_| panic!("a body starts"))).await;
     refused("resign", leader.resign()).await;
-    refused("a watch", leader.watch().next()).await;
+    refused("a watch", leader.watch().changed()).await;
     assert!(!leader.is_leader() && locks.pending_results() == 0);
 }
 
@@ -171,7 +171,7 @@ fn a_child_is_rejected_in_every_deployment_and_its_child_too() {
     managers.extend([cluster.url_with(""), sentinel_url, unix_url].map(|url| connect(&runtime, &url)));
     let over_tls = over_tls();
     if let Some((server, authority)) = &over_tls {
-        let builder = LockManager::builder(&server.tls_url()).tls_ca(authority);
+        let builder = LockManager::builder(&server.tls_url()).tls_ca_pem(authority);
         managers.push(runtime.block_on(builder.connect()).expect("its authority is trusted"));
     }
     let holds = managers.into_iter().map(|locks| (hold(&runtime, &locks, "order:1"), locks));

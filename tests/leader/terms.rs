@@ -46,7 +46,7 @@ async fn next(terms: &mut mpsc::UnboundedReceiver<u64>) -> u64 {
 
 /// Waits for the next report of a watch.
 async fn report(watch: &mut LeaderWatch) -> Option<CurrentLeader> {
-    within(LONG, "a report", watch.next()).await.expect("it can be inspected")
+    within(LONG, "a report", watch.changed()).await.expect("it can be inspected")
 }
 
 /// Checks that a watch reports this manager and this term. Returns the reported owner.
@@ -414,7 +414,7 @@ async fn a_watch_waits_300_ms_for_a_term_to_begin() {
     let begun = tokio::time::Instant::now();
 
     let leader =
-        manager.leader("indexer").watch().next().await.expect("a store").expect("one holds the lock");
+        manager.leader("indexer").watch().changed().await.expect("a store").expect("one holds the lock");
 
     let waited = begun.elapsed();
     assert_eq!((leader.manager.as_str(), leader.term), (&*manager.id(), None));
@@ -427,13 +427,13 @@ async fn a_watch_reports_nothing_while_the_term_stays() {
     let (a, b) = two_managers("stays").await;
     let mut watch = b.leader("indexer").watch();
     assert_eq!(report(&mut watch).await, None, "no process leads");
-    assert!(timeout(60 * SECOND, watch.next()).await.is_err(), "no process leads yet");
+    assert!(timeout(60 * SECOND, watch.changed()).await.is_err(), "no process leads yet");
 
     let mut terms = lead(&a, "indexer");
     let first = next(&mut terms).await;
     assert_reports(&mut watch, &a, first).await;
 
-    assert!(timeout(60 * SECOND, watch.next()).await.is_err(), "the leader and its term are the same");
+    assert!(timeout(60 * SECOND, watch.changed()).await.is_err(), "the leader and its term are the same");
 }
 
 /// Until a leader has its number, the server knows that of its predecessor.
@@ -840,7 +840,7 @@ async fn a_watch_does_not_take_the_number_of_an_unseen_leader() {
         let guard = a.lock("leader:indexer").acquire().await.expect("it is free");
         let of_a = guard.fencing_token().await.expect("it is held").get();
         assert_reports(&mut watch, &a, of_a).await;
-        assert!(timeout(100 * MILLISECOND, watch.next()).await.is_err(), "nothing has changed");
+        assert!(timeout(100 * MILLISECOND, watch.changed()).await.is_err(), "nothing has changed");
 
         let acquires = async {
             guard.release().await.expect("it is held");
@@ -871,7 +871,7 @@ async fn a_watch_that_is_polled_for_short_times_reports() {
     let begun = Instant::now();
 
     let leader = loop {
-        if let Ok(leader) = timeout(100 * MILLISECOND, watch.next()).await {
+        if let Ok(leader) = timeout(100 * MILLISECOND, watch.changed()).await {
             break leader.expect("a store").expect("one leads");
         }
         assert!(begun.elapsed() < SECOND, "it does not report");

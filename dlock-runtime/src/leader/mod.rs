@@ -135,7 +135,7 @@ impl Leadership {
     pub async fn lead<F, Fut>(&self, mut body: F) -> Result<()>
     where
         F: FnMut(Term) -> Fut,
-        Fut: Future,
+        Fut: Future<Output = ()>,
     {
         let key = self.key.clone()?;
         let engine = self.manager.engine();

@@ -25,11 +25,11 @@ use crate::token::ProcessId;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> dlock_runtime::Result<()> {
 /// # let manager = dlock_runtime::LockManager::connect("memory://").await?;
 /// let mut watch = manager.leader("indexer").watch();
-/// assert_eq!(watch.next().await?, None); // no process leads
+/// assert_eq!(watch.changed().await?, None); // no process leads
 ///
 /// # let candidate = manager.leader("indexer");
 /// tokio::spawn(async move { candidate.lead(async |_term| std::future::pending::<()>().await).await });
-/// let leader = watch.next().await?.expect("a process leads");
+/// let leader = watch.changed().await?.expect("a process leads");
 /// println!("{} leads, in term {:?}", leader.manager, leader.term);
 /// # assert_eq!(leader.manager, &*manager.id());
 /// # Ok(()) }
@@ -94,7 +94,7 @@ impl LeaderWatch {
     /// # Cancel safety
     ///
     /// Cancel safe: if the future is dropped, no change is missed by the next call.
-    pub async fn next(&mut self) -> Result<Option<CurrentLeader>> {
+    pub async fn changed(&mut self) -> Result<Option<CurrentLeader>> {
         let (key, engine) = (self.key.clone()?, Arc::clone(self.manager.engine()));
         engine.run_in_own_process(Some(&key), self.next_report(&key, &engine)).await
     }
