@@ -306,7 +306,7 @@ fn a_manager_leaves_its_process_as_it_was() {
         let authority = Authority::of_servers();
         let over_tls = authority.as_ref().map(|authority| {
             let server = RedisServer::builder().tls(authority.sign("127.0.0.1"), authority).start();
-            let builder = LockManager::builder(&server.tls_url()).tls_ca(authority.pem());
+            let builder = LockManager::builder(&server.tls_url()).tls_ca_pem(authority.pem());
             (server, builder)
         });
         let (before, inherited) = (process_state(), inheritable());

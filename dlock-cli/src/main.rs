@@ -64,8 +64,8 @@ async fn doctor(url: &str, json: bool) -> Result<ExitCode> {
     }
     Ok(match report.worst() {
         _ if !report.is_reachable() => ExitCode::from(NOT_DONE),
-        Severity::Ok | Severity::Note => ExitCode::SUCCESS,
-        Severity::Warning | Severity::Danger => ExitCode::FAILURE,
+        worst if worst <= Severity::Note => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     })
 }
 

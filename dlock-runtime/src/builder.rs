@@ -200,9 +200,9 @@ impl Builder {
     /// One of them must have signed the server's certificate. Default: those of the system, or of
     /// the file that `SSL_CERT_FILE` names. The URL's `tls_ca` names a file instead.
     #[cfg(feature = "tls")]
-    pub fn tls_ca(self, pem: impl AsRef<[u8]>) -> Self {
+    pub fn tls_ca_pem(self, pem: impl AsRef<[u8]>) -> Self {
         let pem = Pem::Text(pem.as_ref().into());
-        self.with_secret("tls_ca", move |settings| settings.certificates.ca = Some(pem.clone()))
+        self.with_secret("tls_ca_pem", move |settings| settings.certificates.ca = Some(pem.clone()))
     }
 
     /// Sets the client certificate for `rediss://` servers, and its private key, as PEM text.
@@ -210,9 +210,9 @@ impl Builder {
     /// The certificate text includes the intermediate certificates. Default: none. The URL's
     /// `tls_cert` and `tls_key` name files instead, which are read again for each connection.
     #[cfg(feature = "tls")]
-    pub fn tls_client_certificate(self, cert_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Self {
+    pub fn tls_client_certificate_pem(self, cert_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Self {
         let [client, key] = [cert_pem.as_ref(), key_pem.as_ref()].map(|pem| Pem::Text(pem.into()));
-        self.with_secret("tls_client_certificate", move |settings| {
+        self.with_secret("tls_client_certificate_pem", move |settings| {
             settings.certificates.client = Some(client.clone());
             settings.certificates.key = Some(key.clone());
         })
@@ -266,7 +266,8 @@ impl Builder {
         self.with_secret("credentials", move |settings| settings.credentials = Some(provider.clone()))
     }
 
-    /// Overrides parameters of annotated functions by the functions' names, without a rebuild.
+    /// Overrides parameters of functions with `#[distributed_lock]` by the functions' names, without
+    /// a rebuild.
     ///
     /// The text is `name: option=value ..; name: ..`, with the options `lease`, `wait`, `retry`,
     /// `max_hold`, and `backoff`. The name is that of the parameter `name`, otherwise

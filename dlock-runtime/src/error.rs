@@ -44,8 +44,9 @@ pub enum Error {
         attempts: u32,
         /// How long the call waited, by this process's clock.
         waited: Duration,
-        /// The time to live that the server reported for the current hold. The holder may renew it.
-        retry_after: Option<Duration>,
+        /// The time to live that the server reported for the current hold. The holder may renew it,
+        /// or release it early: [`retry_after`](Self::retry_after) is when to try again.
+        remaining: Option<Duration>,
     },
 
     /// The lock was lost while it was held.
@@ -173,7 +174,7 @@ pub enum Error {
         /// The idempotency key.
         key: LockKey,
         /// The rest of the lease of the running call, which is renewed while it runs.
-        retry_after: Option<Duration>,
+        remaining: Option<Duration>,
     },
 
     /// The idempotency key belongs to a call with another payload or to another function.
@@ -239,11 +240,14 @@ pub enum Error {
         key: LockKey,
     },
 
-    /// A URL or an option is invalid.
+    /// A URL or an option is invalid, or the server has refused this client for a reason that
+    /// another attempt would not change: its user, a missing permission, or a certificate.
     #[error("invalid lock configuration: {}: {}", Escaped(part), Escaped(problem))]
     #[non_exhaustive]
     Config {
-        /// The part of the URL, or the option, that is wrong. Never a password.
+        /// The part of the URL, or the option, that is wrong; `server` if the server has refused
+        /// this client, and `tls` if one side has refused the other's certificate. Never a
+        /// password.
         part: Arc<str>,
         /// The problem, and what is allowed.
         problem: Arc<str>,
@@ -398,8 +402,8 @@ impl Error {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Contended { retry_after, .. } | Self::InProgress { retry_after, .. } => {
-                Some(retry_after.map_or(LATEST_RETRY, |live| live.clamp(SOONEST_RETRY, LATEST_RETRY)))
+            Self::Contended { remaining, .. } | Self::InProgress { remaining, .. } => {
+                Some(remaining.map_or(LATEST_RETRY, |live| live.clamp(SOONEST_RETRY, LATEST_RETRY)))
             }
             Self::Unavailable { .. } | Self::Shutdown { .. } => Some(LATEST_RETRY),
             _ => None,
@@ -547,9 +551,9 @@ mod tests {
     use super::*;
     use crate::printable::is_unprintable;
 
-    fn contended(retry_after: Option<Duration>) -> Error {
+    fn contended(remaining: Option<Duration>) -> Error {
         let key = LockKey::new("order:7").expect("a key");
-        Error::Contended { key, attempts: 1, waited: Duration::ZERO, retry_after }
+        Error::Contended { key, attempts: 1, waited: Duration::ZERO, remaining }
     }
 
     #[test]
@@ -576,7 +580,7 @@ mod tests {
         let key = || LockKey::new("charge:7").expect("a key");
         let left = Some(Duration::from_millis(300));
         for (error, http, grpc, retry_after) in [
-            (Error::InProgress { key: key(), retry_after: left }, 409, 10, left),
+            (Error::InProgress { key: key(), remaining: left }, 409, 10, left),
             (Error::KeyReused { key: key(), function: None }, 422, 3, None),
             (Error::KeyReused { key: key(), function: Some("charge".into()) }, 422, 3, None),
             (Error::OutcomeUnknown { key: key(), attempt: 1 }, 500, 2, None),
@@ -761,7 +765,7 @@ mod tests {
             (Error::FencingCounter { key: key(), problem: text() }, 500, 13, None, true),
             (Error::Reentrant { key: key() }, 500, 13, None, true),
             (Error::Deadlock { key: key(), held: key() }, 500, 13, None, true),
-            (Error::InProgress { key: key(), retry_after: None }, 409, 10, second, true),
+            (Error::InProgress { key: key(), remaining: None }, 409, 10, second, true),
             (Error::KeyReused { key: key(), function: None }, 422, 3, None, true),
             (Error::OutcomeUnknown { key: key(), attempt: 1 }, 500, 2, None, true),
             (Error::ResultNotStored { key: key(), step: None }, 500, 15, None, true),
@@ -822,7 +826,7 @@ mod tests {
 
     #[test]
     fn retry_after_of_a_call_in_progress_is_one_second() {
-        let after = |live| Error::InProgress { key: key(), retry_after: Some(live) }.headers().next();
+        let after = |live| Error::InProgress { key: key(), remaining: Some(live) }.headers().next();
 
         for (live, seconds) in [(0, "1"), (1_000, "1"), (5_000, "1")] {
             assert_eq!(after(Duration::from_millis(live)), Some(("Retry-After", seconds.to_owned())));

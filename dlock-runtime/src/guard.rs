@@ -79,7 +79,8 @@ impl LockGuard {
     /// Returns the instant until which the hold is valid, for example for
     /// `tokio::time::timeout_at`.
     ///
-    /// Renewals move it. Just after a hand-off it is near, as for [`remaining`](Self::remaining).
+    /// It is computed from [`remaining`](Self::remaining), and is on tokio's clock, which stops
+    /// while the machine is suspended; [`check`](Self::check) counts that time. Renewals move it. Just after a hand-off it is near, as for [`remaining`](Self::remaining).
     /// If you pass the deadline on, [`extend`](Self::extend) the hold first, for one round trip.
     #[must_use]
     pub fn deadline(&self) -> tokio::time::Instant {

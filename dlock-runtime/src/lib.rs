@@ -68,8 +68,8 @@
 //!
 //! None is on by default.
 //!
-//! - `tls`: `rediss://` URLs, by rustls, with `Builder::tls_ca` and
-//!   `Builder::tls_client_certificate`.
+//! - `tls`: `rediss://` URLs, by rustls, with `Builder::tls_ca_pem` and
+//!   `Builder::tls_client_certificate_pem`.
 //! - `axum`: [`Error`] is a response of axum 0.8, and its extractors can be parts of a key: `Path`,
 //!   `Query`, `Json`, `Form`, `Extension`, `State`.
 //! - `actix`: the same for actix-web 4: `Path`, `Query`, `Json`, `Form`, `Data`, `ReqData`.
@@ -206,4 +206,3 @@ pub use lock::Lock;
 pub use lock_info::LockInfo;
 pub use manager::LockManager;
 pub use options::{MinHoldOn, OnLost, Options, ReleaseMode};
-pub use retry::RetryPolicy;

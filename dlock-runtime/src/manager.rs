@@ -374,7 +374,7 @@ impl LockManager {
     ///
     /// 1. Waiting calls and all later calls get [`Error::Shutdown`] immediately. A process that
     ///    [leads](Self::leader) resigns.
-    /// 2. Holders, idempotent calls, and runs of jobs may finish until `deadline` has passed, and
+    /// 2. Holders, idempotent calls, and runs of jobs may finish for the time `grace`, and
     ///    results that the server has not confirmed are sent again. Then the bodies are dropped at
     ///    their next await, and their locks are released.
     /// 3. One response timeout later, all remaining locks are released, even if a body or code with
@@ -392,8 +392,8 @@ impl LockManager {
     /// If the future is dropped, the manager still rejects new requests, and holds last until they
     /// are released or the process ends. Call it again to finish.
     #[doc(alias = "close")]
-    pub async fn shutdown(&self, deadline: Duration) {
-        self.engine().shutdown(deadline).await;
+    pub async fn shutdown(&self, grace: Duration) {
+        self.engine().shutdown(grace).await;
         if !self.engine().is_forked() {
             self.shared.overrides.take_unused().for_each(telemetry::override_unused);
         }

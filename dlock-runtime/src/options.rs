@@ -208,6 +208,7 @@ impl Default for Options {
 
 /// The effect of a lost lock on the body that runs under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum OnLost {
     /// Drops the body at its next await; the call returns [`Error::Lost`].
     ///
@@ -224,6 +225,7 @@ pub enum OnLost {
 
 /// The ends of a hold that [`min_hold`](crate::Lock::min_hold) applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum MinHoldOn {
     /// Every end: the lock is kept even if the body has failed, panicked, or been dropped.
     #[default]
@@ -244,6 +246,7 @@ pub enum MinHoldOn {
 
 /// Whether a call whose body has ended waits for the server's reply to the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum ReleaseMode {
     /// The call returns when the server has replied, or after one response timeout, as
     /// [`LockGuard::release`](crate::LockGuard::release) does.

@@ -13,26 +13,24 @@ use std::time::Duration;
 /// least half of the time that it can cover at most ("equal jitter" in Marc Brooker, "Exponential
 /// Backoff And Jitter", AWS Architecture Blog, 2015). No delay is below 1 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RetryPolicy {
+pub(crate) struct RetryPolicy {
     first: Duration,
     last: Duration,
 }
 
 impl RetryPolicy {
     /// The default: from 100 ms to 2 s.
-    pub const DEFAULT: Self = Self::exponential(Duration::from_millis(100), Duration::from_secs(2));
+    pub(crate) const DEFAULT: Self = Self::exponential(Duration::from_millis(100), Duration::from_secs(2));
 
     /// Returns a policy whose delays double from `first` to `last`. A `last` below `first` counts
     /// as `first`.
-    #[must_use]
-    pub const fn exponential(first: Duration, last: Duration) -> Self {
+    pub(crate) const fn exponential(first: Duration, last: Duration) -> Self {
         let last = if last.as_nanos() < first.as_nanos() { first } else { last };
         Self { first, last }
     }
 
     /// Returns the maximum delay before retry `n`, where 0 is the first retry.
-    #[must_use]
-    pub fn ceiling(&self, n: u32) -> Duration {
+    pub(crate) fn ceiling(&self, n: u32) -> Duration {
         let factor = 1_u32.checked_shl(n.saturating_add(1)).unwrap_or(u32::MAX);
         self.first.saturating_mul(factor).min(self.last)
     }
@@ -43,12 +41,6 @@ impl RetryPolicy {
         let floor = (ceiling / 2).max(FLOOR);
         let spread = ceiling.saturating_sub(floor);
         floor + spread.mul_f64(f64::from(draw) / (f64::from(u32::MAX) + 1.0))
-    }
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self::DEFAULT
     }
 }
 

@@ -686,7 +686,7 @@ pub(crate) mod tests {
     }
 
     fn contended() -> Error {
-        Error::Contended { key: key(), attempts: 3, waited: SECOND, retry_after: None }
+        Error::Contended { key: key(), attempts: 3, waited: SECOND, remaining: None }
     }
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -1005,7 +1005,7 @@ pub(crate) mod tests {
             (unavailable(None), "unavailable"),
             (Error::Shutdown { key: None }, "shutdown"),
             (Error::Deadlock { key: key(), held: key() }, "deadlock"),
-            (Error::InProgress { key: key(), retry_after: None }, "in_progress"),
+            (Error::InProgress { key: key(), remaining: None }, "in_progress"),
             (Error::KeyReused { key: key(), function: None }, "key_reused"),
             (Error::OutcomeUnknown { key: key(), attempt: 1 }, "outcome_unknown"),
             (Error::ResultNotStored { key: key(), step: None }, "result_not_stored"),

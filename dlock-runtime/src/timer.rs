@@ -238,11 +238,11 @@ mod tests {
     fn a_timer_moves_to_the_runtime_that_polls_it() {
         for has_ended in [false, true] {
             let first = runtime(true);
-            let mut timer = first.block_on(async {
-                let mut timer = Timer::new(Duration::from_secs(3_600));
-                assert!((&mut timer).now_or_never().is_none());
-                timer
-            });
+            let mut timer = {
+                let _entered = first.enter();
+                Timer::new(Duration::from_secs(3_600))
+            };
+            first.block_on(async { assert!((&mut timer).now_or_never().is_none()) });
             let first = (!has_ended).then_some(first);
 
             let second = runtime(true);

@@ -289,8 +289,11 @@ async fn every_server_is_reached_over_tls() {
     let url = fleet.servers()[0].tls_url().replace("rediss://", "rediss+cluster://");
     // The first call on a master waits for its connection.
     let url = format!("{url}{}response_timeout=5s", if url.contains('?') { '&' } else { '?' });
-    let manager =
-        LockManager::builder(&url).tls_ca(authority.pem()).connect().await.expect("its authority is trusted");
+    let manager = LockManager::builder(&url)
+        .tls_ca_pem(authority.pem())
+        .connect()
+        .await
+        .expect("its authority is trusted");
 
     for key in fleet.keys_on_each("order") {
         let held = manager.lock(&*key).lease(LONG).acquire().await.expect("the lock is free");

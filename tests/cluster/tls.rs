@@ -27,7 +27,7 @@ fn url(fleet: &ClusterFleet, host: &str, options: &str) -> String {
 }
 
 async fn connect(url: &str, authority: &Authority) -> Result<LockManager, Error> {
-    within(SOON, "connecting", LockManager::builder(url).tls_ca(authority.pem()).connect()).await
+    within(SOON, "connecting", LockManager::builder(url).tls_ca_pem(authority.pem()).connect()).await
 }
 
 async fn lock_on_each(fleet: &ClusterFleet, manager: &LockManager) {
@@ -59,7 +59,7 @@ async fn announced_address_accepts_a_certificate_for_the_url_host() {
         let error = connect(&url(&fleet, host, options), &authority).await.expect_err("no name matches");
         assert!(error.to_string().contains(words), "{host}{options}: {error}");
     }
-    let builder = LockManager::builder(&url(&fleet, "localhost", "")).tls_ca(authority.pem());
+    let builder = LockManager::builder(&url(&fleet, "localhost", "")).tls_ca_pem(authority.pem());
     let report = builder.doctor().await.expect("the URL is valid").to_string();
     assert!(!report.contains("certificate"), "{report}");
     for server in fleet.servers() {

@@ -19,7 +19,7 @@ fn server_of(authority: &Authority) -> RedisServerBuilder {
 }
 
 fn builder_for(server: &RedisServer, authority: &Authority) -> Builder {
-    LockManager::builder(&server.tls_url()).tls_ca(authority.pem())
+    LockManager::builder(&server.tls_url()).tls_ca_pem(authority.pem())
 }
 
 /// A directory with the certificates of an authority and of a client.
@@ -81,7 +81,7 @@ async fn client_certificate_is_sent_on_request() {
     let client = authority.sign("shop");
 
     let manager = builder_for(&server, &authority)
-        .tls_client_certificate(client.certificate, client.key)
+        .tls_client_certificate_pem(client.certificate, client.key)
         .connect()
         .await
         .expect("both sides trust the other's authority");
@@ -157,7 +157,7 @@ async fn missing_or_foreign_client_certificate_is_explained() {
             assert_config(none, "tls", &["want", "client certificate", "`tls_cert`"]);
         }
         let strangers = builder_for(&server, &authority)
-            .tls_client_certificate(&stranger.certificate, &stranger.key)
+            .tls_client_certificate_pem(&stranger.certificate, &stranger.key)
             .connect()
             .await;
         assert_config(strangers, "tls", &["rejected the client certificate", "UnknownCA"]);
@@ -171,7 +171,7 @@ async fn port_without_tls_is_reported() {
     let server = RedisServer::start();
     let other = HostileServer::start(|_| Answer::Usual);
     let ca = Authority::new().pem(); // reading all system authorities may exceed the limit below
-    let over_tls = |url: String| LockManager::builder(&url.replacen("redis", "rediss", 1)).tls_ca(&ca);
+    let over_tls = |url: String| LockManager::builder(&url.replacen("redis", "rediss", 1)).tls_ca_pem(&ca);
     let connect = over_tls(server.url()).connect_timeout(Duration::from_millis(200)).connect();
 
     let waits = connect.await.expect_err("it does not speak TLS");
@@ -224,7 +224,8 @@ async fn unusable_certificates_are_rejected_before_connecting() {
         let refused = LockManager::connect(&format!("{closed}{}", files.options(&options))).await;
         assert_config(refused, part, &[words]);
     }
-    let not_asked_for = LockManager::builder("redis://127.0.0.1:1").tls_ca(authority.pem()).connect().await;
+    let not_asked_for =
+        LockManager::builder("redis://127.0.0.1:1").tls_ca_pem(authority.pem()).connect().await;
     assert_config(not_asked_for, "tls", &["`rediss://`"]);
 }
 
@@ -312,7 +313,7 @@ async fn connecting_installs_no_crypto_provider_for_the_process() {
     let Some(authority) = Authority::of_servers() else { return };
     let server = server_of(&authority).line("tls-auth-clients yes").start();
     let client = authority.sign("shop");
-    let builder = builder_for(&server, &authority).tls_client_certificate(client.certificate, client.key);
+    let builder = builder_for(&server, &authority).tls_client_certificate_pem(client.certificate, client.key);
     let before = builder.clone().connect().await.expect("both sides trust the other's authority");
 
     assert!(CryptoProvider::get_default().is_none(), "the process has a default provider");
@@ -334,16 +335,16 @@ async fn no_private_key_is_printed() {
     let client = authority.sign("shop");
     let piece = client.key.lines().nth(1).expect("a key has several lines").to_owned();
 
-    let builder =
-        LockManager::builder("rediss://127.0.0.1:1").tls_client_certificate(&client.certificate, &client.key);
+    let builder = LockManager::builder("rediss://127.0.0.1:1")
+        .tls_client_certificate_pem(&client.certificate, &client.key);
     let shown = format!("{builder:?} {builder:#?}");
     // Swap the certificate and the key, as a user might by mistake.
     let swapped = LockManager::builder("rediss://127.0.0.1:1")
-        .tls_client_certificate(&client.key, &client.certificate)
+        .tls_client_certificate_pem(&client.key, &client.certificate)
         .connect()
         .await;
 
-    assert!(shown.contains("tls_client_certificate: ..") && !shown.contains(&piece), "{shown}");
+    assert!(shown.contains("tls_client_certificate_pem: ..") && !shown.contains(&piece), "{shown}");
     let text = format!("{swapped:?} {}", swapped.as_ref().expect_err("no certificate is a key"));
     assert!(!text.contains(&piece), "{text}");
 }

@@ -262,7 +262,7 @@ async fn a_single_try_returns_the_rest_of_min_hold(world: World) {
     for manager in [first, second] {
         let refused = manager.lock("job").acquire().await;
 
-        let Err(Error::Contended { retry_after: Some(after), .. }) = refused else { panic!("{refused:?}") };
+        let Err(Error::Contended { remaining: Some(after), .. }) = refused else { panic!("{refused:?}") };
         assert!(after + LEASE + PROMPT > LONG && after < LONG, "{after:?}");
     }
 }

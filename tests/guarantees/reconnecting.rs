@@ -103,7 +103,7 @@ async fn a_single_try_right_after_a_cut_succeeds_over_tls_and_sockets() {
 
     let Some(authority) = Authority::of_servers() else { return };
     let server = RedisServer::builder().tls(authority.sign("127.0.0.1"), &authority).start();
-    let builder = LockManager::builder(&server.tls_url()).tls_ca(authority.pem());
+    let builder = LockManager::builder(&server.tls_url()).tls_ca_pem(authority.pem());
     let manager = builder.connect().await.expect("its authority is trusted");
     take_after_each(&manager, || kill_connections(&server)).await;
 }

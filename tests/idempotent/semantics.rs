@@ -32,11 +32,9 @@ async fn a_duplicate_of_a_running_call_is_rejected_or_waits() {
         let others = async {
             paused.begun().await;
             let rejected = runs.run(&two.idempotent("k")).await;
-            let Err(Error::InProgress { retry_after: Some(_), .. }) = rejected else {
-                panic!("{rejected:?}")
-            };
+            let Err(Error::InProgress { remaining: Some(_), .. }) = rejected else { panic!("{rejected:?}") };
             let body = async |_| Ok::<_, Error>(8);
-            assert!(two.idempotent("k").try_run(body).await.expect("the store replies").is_none());
+            assert!(two.idempotent("k").run_or_skip(body).await.expect("the store replies").is_none());
             let late = runs.run(&two.idempotent("k").wait(Duration::from_millis(50))).await;
             assert!(matches!(late, Err(Error::InProgress { .. })), "{late:?}");
             let waiting = two.idempotent("k").wait(LONG);

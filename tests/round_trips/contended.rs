@@ -223,7 +223,7 @@ async fn a_single_acquire_of_a_held_lock_is_two_commands() {
     let cost = wire
         .cost(async {
             let once = other.lock("order:7").acquire().await;
-            assert!(matches!(once, Err(Error::Contended { retry_after: Some(_), .. })), "{once:?}");
+            assert!(matches!(once, Err(Error::Contended { remaining: Some(_), .. })), "{once:?}");
         })
         .await;
 

@@ -73,15 +73,15 @@ async fn a_life_over_tls_prints_neither_the_key_nor_a_piece_of_it() {
     let client = authority.sign("shop");
     let url = server.tls_url();
     let builder = LockManager::builder(&url)
-        .tls_ca(authority.pem())
-        .tls_client_certificate(&client.certificate, &client.key);
+        .tls_ca_pem(authority.pem())
+        .tls_client_certificate_pem(&client.certificate, &client.key);
 
     let manager = builder.clone().connect().await.expect("both sides trust the other's authority");
     let guard =
         manager.lock("order:7").lease(Duration::from_millis(600)).acquire().await.expect("it is free");
     server.call(&["DEL", "dlock:order:7"]);
     within(SOON, "the loss", guard.lost()).await;
-    let stranger = LockManager::builder(&url).tls_ca(authority.pem()).connect();
+    let stranger = LockManager::builder(&url).tls_ca_pem(authority.pem()).connect();
     let stranger = within(SOON, "the refusal", stranger).await.expect_err("the client has no certificate");
     let shown = format!("{builder:?} {manager:?} {guard:?} {}", printed(&stranger));
 

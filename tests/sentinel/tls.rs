@@ -18,7 +18,7 @@ fn start(authority: &Authority, name: &str) -> (RedisServer, RedisServer) {
 
 async fn connect(sentinel: &RedisServer, options: &str, authority: &Authority) -> Result<LockManager, Error> {
     let url = format!("rediss+sentinel://localhost:{}/mymaster{options}", sentinel.known_port());
-    within(SOON, "connecting", LockManager::builder(&url).tls_ca(authority.pem()).connect()).await
+    within(SOON, "connecting", LockManager::builder(&url).tls_ca_pem(authority.pem()).connect()).await
 }
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn announced_address_accepts_a_certificate_for_the_url_host() {
     let held = manager.lock("order:7").acquire().await.expect("the lock is free");
     held.release().await.expect("it was held");
     let url = format!("rediss+sentinel://localhost:{}/mymaster", sentinel.known_port());
-    let report = LockManager::builder(&url).tls_ca(authority.pem()).doctor().await;
+    let report = LockManager::builder(&url).tls_ca_pem(authority.pem()).doctor().await;
     let report = report.expect("the URL is valid").to_string();
     assert!(!report.contains("certificate"), "{report}");
 }

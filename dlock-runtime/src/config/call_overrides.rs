@@ -135,7 +135,11 @@ impl OptionChanges {
             "backoff" => {
                 let (first, last) = value.split_once("..").unwrap_or((value, value));
                 let time = |text| duration::parse(text).map_err(refused);
-                self.backoff = Some((time(first)?, time(last)?));
+                let (first, last) = (time(first)?, time(last)?);
+                if first > last {
+                    return Err(refused("the first delay is longer than the last one: swap them".to_owned()));
+                }
+                self.backoff = Some((first, last));
             }
             unknown => {
                 let near = nearest(unknown, OPTIONS).map(|near| format!(": did you mean `{near}`"));

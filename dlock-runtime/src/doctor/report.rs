@@ -6,6 +6,7 @@ use crate::printable::is_unprintable;
 
 /// The severity of a finding. [`Ok`](Self::Ok) is the lowest, [`Danger`](Self::Danger) the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Severity {
     /// No problem.
     Ok,

@@ -200,7 +200,7 @@ fn add_wait(held: &HoldGuard, scope: &Arc<Scope>) -> Option<WaitId> {
 fn error(key: LockKey, refusal: AcquireFailure) -> Error {
     match refusal {
         AcquireFailure::Contended { attempts, waited, ttl } => {
-            Error::Contended { key, attempts, waited, retry_after: ttl }
+            Error::Contended { key, attempts, waited, remaining: ttl }
         }
         AcquireFailure::Failed(failure) => failure.into_error(key),
         AcquireFailure::NoAnswer { waited } => Error::Unavailable {

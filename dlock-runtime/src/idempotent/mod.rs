@@ -75,7 +75,7 @@ pub use status::{IdempotencyState, IdempotencyStatus};
 /// | case | what a call gets |
 /// |---|---|
 /// | first call | the value of its body |
-/// | the first call is running | [`Error::InProgress`]; with [`wait`](Self::wait), its result; with [`try_run`](Self::try_run), `None` |
+/// | the first call is running | [`Error::InProgress`]; with [`wait`](Self::wait), its result; with [`run_or_skip`](Self::run_or_skip), `None` |
 /// | the first call has completed | the stored result, [marked](Outcome::is_replayed) as replayed |
 /// | its body returned an error | the body runs; with [`remember_errors_if`](Self::remember_errors_if), the stored error |
 /// | its process crashed | until its lease ends, as while it runs; then what [`on_crash`](Self::on_crash) says |
@@ -335,7 +335,7 @@ impl<P> Idempotent<P> {
     /// # Cancel safety
     ///
     /// As [`run`](Self::run).
-    pub async fn try_run<T, E, F, Fut>(&self, body: F) -> Result<Option<Outcome<T>>, E>
+    pub async fn run_or_skip<T, E, F, Fut>(&self, body: F) -> Result<Option<Outcome<T>>, E>
     where
         T: Serialize + DeserializeOwned + Send + 'static,
         E: From<Error> + Send + 'static,
@@ -391,7 +391,7 @@ impl<P> Idempotent<P> {
     /// # Cancel safety
     ///
     /// As [`run_attached`](Self::run_attached).
-    pub async fn try_run_attached<T, E, F, Fut>(&self, body: F) -> Result<Option<Outcome<T>>, E>
+    pub async fn run_or_skip_attached<T, E, F, Fut>(&self, body: F) -> Result<Option<Outcome<T>>, E>
     where
         T: Serialize + DeserializeOwned,
         E: From<Error>,

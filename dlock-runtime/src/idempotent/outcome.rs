@@ -72,10 +72,12 @@ impl Completion {
 
 /// The outcome of an idempotent call whose result is bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BytesOutcome<V> {
     /// The body ran and returned this value.
     Ran(V),
     /// An earlier call has stored this result.
+    #[non_exhaustive]
     Replayed {
         /// The bytes that it stored.
         bytes: Vec<u8>,

@@ -263,7 +263,7 @@ impl<P> Idempotent<P> {
                 Ok(false)
             }
             IdempotencyReply::StillRunning => {
-                Err(Error::InProgress { key: self.key.clone()?, retry_after: None })
+                Err(Error::InProgress { key: self.key.clone()?, remaining: None })
             }
             _ => Err(unexpected_reply().into_error(self.key.clone()?)),
         }

@@ -104,7 +104,7 @@ impl PendingCall {
         }
     }
 
-    pub(super) fn in_progress(&self, retry_after: Option<Duration>) -> Error {
-        Error::InProgress { key: self.key.clone(), retry_after }
+    pub(super) fn in_progress(&self, remaining: Option<Duration>) -> Error {
+        Error::InProgress { key: self.key.clone(), remaining }
     }
 }

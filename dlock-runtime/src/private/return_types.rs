@@ -298,7 +298,7 @@ mod tests {
             key: crate::LockKey::new("order:7").expect("a key"),
             attempts: 1,
             waited: std::time::Duration::ZERO,
-            retry_after: None,
+            remaining: None,
         }
     }
 

@@ -45,8 +45,8 @@ pub fn not_installed() -> Error {
 #[must_use]
 #[track_caller]
 pub fn contended(key: impl IntoLockKey) -> Error {
-    let retry_after = Some(Duration::from_secs(30));
-    Error::Contended { key: self::key(key), attempts: 1, waited: Duration::ZERO, retry_after }
+    let remaining = Some(Duration::from_secs(30));
+    Error::Contended { key: self::key(key), attempts: 1, waited: Duration::ZERO, remaining }
 }
 
 /// Returns [`Error::Lost`] of a lock whose lease expired after 30 s. `completed` says whether the

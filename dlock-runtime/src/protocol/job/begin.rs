@@ -7,6 +7,7 @@ use crate::token::Token;
 
 /// The effect of a run that is still active when the next tick is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Overlap {
     /// The new tick is skipped.
     #[default]
@@ -22,6 +23,7 @@ pub enum Overlap {
 
 /// The effect of a run whose process crashed or lost its lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CrashedRun {
     /// The tick runs once more, or as often as failed ticks are retried, if that is more often.
     #[default]
