@@ -373,6 +373,64 @@ async fn a_result_of_another_version_type_or_function_is_not_replayed() {
     assert_eq!(with_manager(manager.clone(), other_function::typed(7)).await, Err(dlock("KeyReused")));
 }
 
+mod renamed {
+    use super::ShopError as Failure;
+
+    #[dlock_runtime::idempotent(key = "typed:<id>", scope = everyone, name = "typed", version = 1)]
+    pub(super) async fn without_result_type(id: u8) -> Result<u8, Failure> {
+        Ok(id + 1)
+    }
+
+    #[dlock_runtime::idempotent(key = "typed:<id>", scope = everyone, name = "typed", version = 1,
+                                result_type = "Result<u8,super::ShopError>")]
+    pub(super) async fn with_the_old_type(id: u8) -> Result<u8, Failure> {
+        Ok(id + 1)
+    }
+}
+
+#[tokio::test]
+async fn a_renamed_type_replays_results_of_its_result_type() {
+    let manager = in_memory().await;
+    let in_it = |call| with_manager(manager.clone(), call);
+
+    let first = in_it(version_1::typed(7)).await;
+    let without = with_manager(manager.clone(), renamed::without_result_type(7)).await;
+    let with = with_manager(manager.clone(), renamed::with_the_old_type(7)).await;
+
+    assert_eq!((first, without, with), (Ok(7), Err(dlock("Undecodable")), Ok(7)));
+}
+
+#[idempotent(key = "named:<id>", scope = everyone, name = "named", result_type = "receipt")]
+async fn named(id: u8) -> Result<u8, ShopError> {
+    Ok(id)
+}
+
+#[idempotent(key = "named:<id>", scope = everyone, name = "named", result_type = "receipt")]
+async fn named_and_qualified(id: u8) -> std::result::Result<u8, ShopError> {
+    Ok(id + 1)
+}
+
+#[tokio::test]
+async fn functions_of_one_result_type_replay_each_other() {
+    let manager = in_memory().await;
+
+    let first = with_manager(manager.clone(), named(7)).await;
+    let again = with_manager(manager.clone(), named_and_qualified(7)).await;
+    let by_builder = manager
+        .idempotent("named:7")
+        .name("named")
+        .result_type("receipt")
+        .run(async |_| Ok::<u8, ShopError>(9))
+        .await;
+
+    assert_eq!((first, again), (Ok(7), Ok(7)));
+    assert_eq!(
+        by_builder.map(dlock_runtime::idempotent::Outcome::into_value),
+        Ok(7),
+        "the attribute names it likewise"
+    );
+}
+
 #[idempotent(key = "open:<id>", scope = everyone, on_unavailable = run, fingerprint = none)]
 async fn open(id: u8, runs: Runs) -> Result<usize, ShopError> {
     let _ = id;

@@ -33,6 +33,11 @@ async fn twice(id: u64) -> Result<u64, Error> {
     Ok(id)
 }
 
+#[idempotent(key = "charge:<id>", scope = everyone, return_type = "receipt")]
+async fn other_name_of_result_type(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
 #[idempotent(key = "charge:<a>:<b>", fingerprint = none, scope)]
 async fn scope_without_value(a: u64, b: u64) -> Result<u64, Error> {
     Ok(a + b)

@@ -82,4 +82,19 @@ async fn braces_are_literal_text(a: u64, b: u64) -> Result<u64, Error> {
     Ok(a + b)
 }
 
+#[idempotent(key = "charge:<a>:<b>", fingerprint = none, result_type = "")]
+async fn empty_result_type(a: u64, b: u64) -> Result<u64, Error> {
+    Ok(a + b)
+}
+
+#[idempotent(key = "charge:<a>:<b>", fingerprint = none, result_type = "Result<u64, Error>")]
+async fn result_type_with_white_space(a: u64, b: u64) -> Result<u64, Error> {
+    Ok(a + b)
+}
+
+#[idempotent(key = "charge:<a>:<b>", fingerprint = none, result_type = Receipt)]
+async fn unquoted_result_type(a: u64, b: u64) -> Result<u64, Error> {
+    Ok(a + b)
+}
+
 fn main() {}

@@ -42,7 +42,7 @@ impl ApiError {
 #[idempotent(key = "charge:<tenant>:<request.key>", ttl = "24h", lease = "30s",
              fingerprint = (request.amount, &request.currency), on_duplicate = wait("10s"),
              on_crash = resume, on_error = remember_if(is_final), record = record, version = 2,
-             name = "charge card;v1:", namespace = "shop")]
+             result_type = "receipt", name = "charge card;v1:", namespace = "shop")]
 pub async fn charge(tenant: u64, request: Request) -> Result<Receipt, ApiError> {
     let _ = tenant;
     let amount = request.amount;
@@ -52,7 +52,7 @@ pub async fn charge(tenant: u64, request: Request) -> Result<Receipt, ApiError> 
 
 /// A tuple of owned fields is borrowed, and the arguments are still there.
 #[idempotent(key = "charge:<request.key>", scope = tenant, fingerprint = (request.amount, request.currency),
-             on_crash = rerun, on_error = remember_if(ApiError::is_rejection))]
+             result_type = "Result<my::Text,ApiError>", on_crash = rerun, on_error = remember_if(ApiError::is_rejection))]
 pub async fn scoped(tenant: u64, request: Request) -> Result<String, ApiError> {
     let _ = tenant;
     Ok(request.currency)

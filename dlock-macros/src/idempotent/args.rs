@@ -3,7 +3,7 @@
 //! See `conflicts` for parameters that contradict each other, and `arguments` for the list itself.
 
 use proc_macro2::{Ident, TokenStream};
-use syn::{Expr, ExprPath, LitBool, LitInt, Path};
+use syn::{Expr, ExprPath, LitBool, LitInt, LitStr, Path};
 
 use super::scope::ScopeSource;
 use super::{VOCABULARY, conflicts, values};
@@ -32,6 +32,7 @@ pub(crate) struct RecordOptions {
     pub(crate) record: Option<Ident>,
     pub(crate) detached: Option<LitBool>,
     pub(crate) version: Option<LitInt>,
+    pub(crate) result_type: Option<LitStr>,
     pub(crate) manager: Option<Expr>,
     pub(crate) namespace: Option<Expr>,
     pub(crate) name: Option<Expr>,
@@ -120,6 +121,7 @@ impl RecordOptions {
             "record" => self.record = Some(shared::variable("record", &value, "its record", "record")?),
             "detached" => self.detached = Some(shared::boolean("detached", &value)?),
             "version" => self.version = Some(values::version(&value)?),
+            "result_type" => self.result_type = Some(values::result_type(&value)?),
             "manager" => self.manager = Some(shared::manager(value)?),
             "namespace" => self.namespace = Some(shared::namespace(value)?),
             "name" => self.name = Some(shared::name(value)?),

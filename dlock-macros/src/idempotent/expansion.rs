@@ -11,11 +11,11 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
-use syn::Expr;
 use syn::spanned::Spanned;
+use syn::{Expr, LitStr};
 
 use super::args::{Fingerprint, IdempotentArgs, OnCrash, OnDuplicate, OnError, Otherwise, RecordOptions};
-use super::conflicts;
+use super::{conflicts, values};
 use crate::function::Function;
 use crate::function::body;
 use crate::key::{Key, is_place};
@@ -127,8 +127,11 @@ impl IdempotentExpansion<'_> {
         let options = &args.options;
         let span = Span::mixed_site();
         let name = runtime::name_of(function, options.name.as_ref());
-        // As the source writes it: the name of a type differs between compilers.
-        let result: String = function.output.to_token_stream().to_string().split_whitespace().collect();
+        let result = options.result_type.as_ref().map_or_else(
+            // As the source writes it: the name of a type differs between compilers.
+            || values::type_name(&function.output.to_token_stream().to_string()),
+            LitStr::value,
+        );
         let wait = match &options.on_duplicate {
             OnDuplicate::Wait(wait) => Some(wait),
             OnDuplicate::Error | OnDuplicate::Skip => None,

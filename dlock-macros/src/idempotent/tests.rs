@@ -256,6 +256,24 @@ fn a_wrong_value_gets_the_message_of_its_parameter() {
         ("version = 2u64", "`version` is a number that you increase"),
         ("version = 4294967296", "`version` is a number that you increase"),
         ("version = VERSION", "`version` is a number that you increase"),
+        (
+            "result_type = \"\"",
+            "`result_type` is empty: it names the type of stored results; write `result_type = \"receipt\"`",
+        ),
+        ("result_type = \" \"", "`result_type` is empty"),
+        (
+            "result_type = 3",
+            "`result_type` is a string in quotes: it names the type of stored results; write `result_type = \"receipt\"`",
+        ),
+        (
+            "result_type = my :: Receipt",
+            "`result_type` is a string in quotes: it names the type of stored results; write `result_type = \"my::Receipt\"`",
+        ),
+        (
+            "result_type = \"Result<A, E>\"",
+            "`result_type` cannot have white space, since a return type is stored without it: it names the type of stored results; write `result_type = \"Result<A,E>\"`",
+        ),
+        ("type_name = \"receipt\"", "there is no parameter `type_name`: dlock calls it `result_type`"),
         ("manager = \"a\"", "`manager` is an expression for a `LockManager`"),
         ("namespace = 3", "`namespace` is a string"),
         ("name = 3", "`name` is a string"),
@@ -322,6 +340,8 @@ fn a_valid_value_reaches_its_call() {
         ("on_missing = error", site("")),
         ("version = 4294967295", site(".version(4294967295)")),
         ("version = 2u32", site(".version(2u32)")),
+        ("result_type = \"receipt\"", "\"receipt\")});".to_owned()),
+        ("result_type = \"Result<a::B,E>\", version = 2", "\"Result<a::B,E>\").version(2)});".to_owned()),
         ("namespace = \"shop\"", site(".namespace(\"shop\")")),
         ("name = \"charge\"", format!("{private}IdempotentSite::new(\"charge\",")),
         ("manager = m", format!("{private}IdempotentCall::under(&m,")),

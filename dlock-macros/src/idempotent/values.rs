@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use proc_macro2::Span;
+use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{Error, Expr, ExprLit, Lit, LitInt};
+use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr};
 
 use super::VOCABULARY;
 use super::args::{Fingerprint, OnCrash, OnDuplicate, OnError, Otherwise};
@@ -158,4 +159,31 @@ pub(super) fn version(value: &Expr) -> syn::Result<LitInt> {
             "`version` is a number that you increase if a stored result can no longer be decoded: write `version = 2`",
         )),
     }
+}
+
+/// Parses `result_type`, the name of the stored type.
+pub(super) fn result_type(value: &Expr) -> syn::Result<LitStr> {
+    let text = match value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text),
+        _ => None,
+    };
+    let name = text.map_or_else(|| value.to_token_stream().to_string(), LitStr::value);
+    let (problem, instead) = match (text, type_name(&name)) {
+        (Some(_), plain) if plain.is_empty() => ("is empty", "receipt".to_owned()),
+        (Some(text), plain) if plain == name => return Ok(text.clone()),
+        (Some(_), plain) => ("cannot have white space, since a return type is stored without it", plain),
+        (None, path) if matches!(value, Expr::Path(_)) => ("is a string in quotes", path),
+        (None, _) => ("is a string in quotes", "receipt".to_owned()),
+    };
+    Err(Error::new(
+        value.span(),
+        format!(
+            "`result_type` {problem}: it names the type of stored results; write `result_type = \"{instead}\"`, or leave it out for the return type as it is written"
+        ),
+    ))
+}
+
+/// Returns the name of a type in a record: the type as the source writes it, without white space.
+pub(super) fn type_name(written: &str) -> String {
+    written.split_whitespace().collect()
 }

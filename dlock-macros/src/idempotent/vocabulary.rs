@@ -30,9 +30,9 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
 };
 
 const PARAMETERS: &str = "key scope ttl fingerprint on_duplicate on_crash on_error on_unavailable on_missing record \
-    detached lease version manager namespace name crate";
+    detached lease version result_type manager namespace name crate";
 
-const QUOTED: &str = "key ttl lease manager namespace name";
+const QUOTED: &str = "key ttl lease result_type manager namespace name";
 
 const ABSENT: &[(&str, &str)] = &[
     ("wait", "write `on_duplicate = wait(\"10s\")`, which returns the stored result"),
@@ -58,6 +58,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("detached", "spawn background"),
     ("lease", "leasetime inprogressexpiry lockduration"),
     ("version", "schema"),
+    ("result_type", "type typename returntype"),
     ("manager", "client redis store persistencestore"),
     ("namespace", "prefix keyprefix"),
     ("name", "label function"),

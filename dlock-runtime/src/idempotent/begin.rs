@@ -190,11 +190,7 @@ impl PendingCall {
                 if identity.version == call.version {
                     return Ok(Begun::Replayed { bytes: bytes.clone(), is_error: *is_error });
                 }
-                let problem = format!(
-                    "it has version and type `{stored}`, and this call reads `{}`; the result stays until its `ttl` is over",
-                    call.version,
-                    stored = shortened(&identity.version),
-                );
+                let problem = other_type(&shortened(&identity.version), &call.version);
                 Error::Undecodable { key, problem: problem.into() }
             }
             IdempotencyReply::Running { lease_left, .. } => {
@@ -218,6 +214,19 @@ impl PendingCall {
         let attempt = Attempt::without_record(&self.manager, of, self.terms);
         Execution::new(attempt, self.identity.clone())
     }
+}
+
+/// Returns the problem of a result that has another version or type than the call reads.
+fn other_type(stored: &str, read: &str) -> String {
+    let advice = match (stored.split_once(':'), read.split_once(':')) {
+        (Some((version, name)), Some((same, _))) if version == same && !name.is_empty() => {
+            format!("if the type was only renamed, set `result_type` to `{name}`; otherwise, ")
+        }
+        _ => String::new(),
+    };
+    format!(
+        "it has version and type `{stored}`, and this call reads `{read}`; {advice}the result stays until its `ttl` is over"
+    )
 }
 
 /// Returns the name of a record, which no lock's key has.
@@ -266,5 +275,22 @@ mod tests {
         assert!(matches!(other, Err(Error::Undecodable { .. })), "{other:?}");
         let reused = decide(identity("g", "a", "2"), &found);
         assert!(matches!(reused, Err(Error::KeyReused { .. })), "the identity is compared first");
+    }
+
+    #[test]
+    fn a_result_of_another_type_names_the_type_to_set() {
+        for (stored, read, advice) in [
+            ("0:Result<A,E>", "0:Result<b::A,E>", Some("set `result_type` to `Result<A,E>`; otherwise,")),
+            ("1:receipt", "1:", Some("set `result_type` to `receipt`; otherwise,")),
+            ("0:", "0:receipt", None),
+            ("0:receipt", "1:receipt", None),
+            ("unreadable", "0:receipt", None),
+        ] {
+            let problem = other_type(stored, read);
+
+            assert!(problem.starts_with(&format!("it has version and type `{stored}`")), "{problem}");
+            assert_eq!(problem.contains("result_type"), advice.is_some(), "{problem}");
+            assert!(problem.contains(advice.unwrap_or_default()), "{problem}");
+        }
     }
 }

@@ -36,8 +36,8 @@ pub struct IdempotentSite {
 }
 
 impl IdempotentSite {
-    /// Describes a function. `name` is its name in records and spans; `result_type` is its return
-    /// type as the source writes it.
+    /// Describes a function. `name` is its name in records and spans; `result_type` names the type
+    /// of its results in records.
     #[must_use]
     pub const fn new(name: &'static str, result_type: &'static str) -> Self {
         Self {
