@@ -114,7 +114,7 @@ pub fn shutdown(key: impl IntoLockKey) -> Error {
 #[must_use]
 #[track_caller]
 pub fn in_progress(key: impl IntoLockKey) -> Error {
-    Error::InProgress { key: self::key(key), retry_after: Some(Duration::from_secs(30)) }
+    Error::InProgress { key: self::key(key), remaining: Some(Duration::from_secs(30)) }
 }
 
 /// Returns [`Error::KeyReused`] of a call with another payload than the first call with `key`, or,
