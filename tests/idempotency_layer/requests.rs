@@ -15,7 +15,7 @@ use dlock_tests::world::World;
 use futures_util::{StreamExt, stream};
 use http_body::{Frame, SizeHint};
 
-use crate::shop::{Counters, Shop, ShopLayer, counted, post_body};
+use crate::shop::{Counters, Shop, ShopLayer, Truncated, counted, post_body};
 
 const CHUNK: usize = 64 * 1024;
 
@@ -136,11 +136,27 @@ async fn a_broken_upload_is_not_answered_for_ever() {
     let route = |layer: ShopLayer| layer.fingerprint(RequestFingerprint::ROUTE);
     let shop = Shop::with_handler(world.url(), post(handler), route).await;
     let frames = [Ok(Bytes::from("beg")), Err(std::io::Error::other("this error is part of the test"))];
+    let failing = Body::from_stream(stream::iter(frames));
 
-    let broken = shop.send(post_body("k", Body::from_stream(stream::iter(frames)))).await;
-    let whole = shop.send(post_body("k", "whole")).await;
-    let again = shop.send(post_body("k", "whole")).await;
+    for (key, body) in [("failing", failing), ("truncated", Body::new(Truncated::default()))] {
+        let before = shop.counters.runs();
+        let broken = shop.send(post_body(key, body)).await;
+        let whole = shop.send(post_body(key, "whole")).await;
+        let again = shop.send(post_body(key, "whole")).await;
 
-    assert_eq!((broken.status, whole.status, &whole.body[..]), (400, 200, &b"5"[..]));
-    assert!(again.is_replayed() && shop.counters.runs() == 1);
+        assert_eq!((broken.status, whole.status, &whole.body[..]), (400, 200, &b"5"[..]), "{key}");
+        assert!(again.is_replayed() && shop.counters.runs() == before + 1, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_truncated_body_runs_nothing() {
+    let world = World::in_memory();
+    let shop = Shop::with_handler(world.url(), post(counted), |layer| layer).await;
+
+    let refused = shop.send(post_body("k", Body::new(Truncated::default()))).await;
+    let later = shop.send(post_body("k", "whole")).await;
+
+    assert_eq!((refused.status, refused.code().as_deref()), (400, Some("incomplete_body")));
+    assert_eq!((later.status, shop.counters.runs()), (200, 1), "the refused request left no record");
 }

@@ -7,8 +7,11 @@
 //! | `/gate/{id}` | as `/orders`, after the test has opened the gate |
 //! | `/panic/{id}` | panics |
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -20,6 +23,7 @@ use dlock_runtime::LockManager;
 use dlock_runtime::tower::{IdempotencyLayer, RequestScope};
 use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode};
+use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::{Notify, Semaphore};
 use tower::ServiceExt;
@@ -163,6 +167,34 @@ pub(crate) fn post(path: &str, key: &str) -> http::request::Builder {
 /// Returns a `POST` request of user 7 for `/` with a body.
 pub(crate) fn post_body(key: &str, body: impl Into<Body>) -> Request<Body> {
     post("/", key).body(body.into()).expect("a request")
+}
+
+/// A body that announces 5 bytes, and ends after 3 of them without an error. One of hyper does so
+/// after an `RST_STREAM` with `NO_ERROR`.
+#[derive(Default)]
+pub(crate) struct Truncated {
+    is_read: bool,
+}
+
+impl http_body::Body for Truncated {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let is_first = !std::mem::replace(&mut self.is_read, true);
+        Poll::Ready(is_first.then(|| Ok(Frame::data(Bytes::from("beg")))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_read
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(if self.is_read { 2 } else { 5 })
+    }
 }
 
 async fn order(Extension(counters): Extension<Counters>, Path(id): Path<String>) -> Response {

@@ -9,6 +9,7 @@
 //! request_body      a body that was read, or is passed on
 //! stored_response   which responses are stored, and in which form
 //! response_reader   reads a response up to a limit
+//! whole_body        a body that does not end early without an error
 //! ```
 
 mod layer;
@@ -19,6 +20,7 @@ mod request_scope;
 mod response_reader;
 mod service;
 mod stored_response;
+mod whole_body;
 
 use http::request::Parts;
 use http::{HeaderName, Uri};

@@ -11,7 +11,8 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use pin_project_lite::pin_project;
 
-use crate::tower::layer_body::LayerBody;
+use super::whole_body::WholeBody;
+use crate::tower::layer_body::{BoxError, LayerBody};
 use crate::tower::response_problem::ResponseProblem;
 
 /// The body of a request that passed an [`IdempotencyLayer`](super::IdempotencyLayer): the
@@ -19,11 +20,12 @@ use crate::tower::response_problem::ResponseProblem;
 pub type RequestBody<B> = LayerBody<ClientBody<B>>;
 
 pin_project! {
-    /// The body of a client, of which the layer knows whether it fails.
+    /// The body of a client, of which the layer knows whether it fails. It also fails if it ends
+    /// before the length that it has announced.
     #[derive(Debug)]
     pub struct ClientBody<B> {
         #[pin]
-        body: B,
+        body: WholeBody<B>,
         failure: RequestFailure,
     }
 }
@@ -31,16 +33,20 @@ pin_project! {
 /// Whether a request ended early: its client has gone, or has broken the protocol.
 pub(super) type RequestFailure = Arc<AtomicBool>;
 
-impl<B> ClientBody<B> {
+impl<B: Body> ClientBody<B> {
     /// Records in `failure` whether `body` fails.
     pub(super) fn new(body: B, failure: &RequestFailure) -> Self {
-        Self { body, failure: Arc::clone(failure) }
+        Self { body: WholeBody::new(body), failure: Arc::clone(failure) }
     }
 }
 
-impl<B: Body> Body for ClientBody<B> {
+impl<B> Body for ClientBody<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
     type Data = B::Data;
-    type Error = B::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
@@ -67,6 +73,7 @@ impl<B: Body> Body for ClientBody<B> {
 pub(super) async fn read<B>(body: B, limit: usize) -> Result<Bytes, ResponseProblem>
 where
     B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
 {
     let too_large = || {
         let detail = "the body of a request with an Idempotency-Key is larger than this service accepts";
@@ -75,7 +82,7 @@ where
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
-    let mut body = std::pin::pin!(body);
+    let mut body = std::pin::pin!(WholeBody::new(body));
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| {

@@ -5,6 +5,7 @@ use futures_util::stream::{self, StreamExt};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 
+use super::whole_body::WholeBody;
 use crate::tower::layer_body::BoxError;
 
 /// The part of a body that was read.
@@ -25,7 +26,7 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let mut rest = Box::pin(body);
+    let mut rest = Box::pin(WholeBody::new(body));
     let mut read = BytesMut::new();
     let next = loop {
         match rest.frame().await.map(|frame| frame.map(Frame::into_data)) {
@@ -33,11 +34,11 @@ where
             Some(Ok(Ok(data))) if data.len() <= limit - read.len() => read.extend_from_slice(&data),
             Some(Ok(Ok(data))) => break Ok(Frame::data(data)),
             Some(Ok(Err(trailers))) => break Ok(trailers),
-            Some(Err(error)) => break Err(error.into()),
+            Some(Err(error)) => break Err(error),
         }
     };
     // Nothing follows an error.
-    let rest = next.is_ok().then(|| BodyStream::new(rest.map_err(Into::into)));
+    let rest = next.is_ok().then(|| BodyStream::new(rest));
     let read = (!read.is_empty()).then(|| Ok(Frame::data(read.freeze())));
     let frames = stream::iter(read.into_iter().chain([next])).chain(stream::iter(rest).flatten());
     ReadBody::Part(StreamBody::new(frames))

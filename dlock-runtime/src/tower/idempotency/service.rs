@@ -49,6 +49,7 @@ where
     S::Error: Send + 'static,
     F: Fn(&Parts) -> Result<RequestScope, StatusCode> + Send + Sync + 'static,
     ReqBody: Body<Data = Bytes> + Send + 'static,
+    ReqBody::Error: Into<BoxError>,
     ResBody: Body<Data = Bytes> + Send + 'static,
     ResBody::Error: Into<BoxError>,
 {
@@ -140,6 +141,7 @@ where
     S::Error: Send + 'static,
     F: Send + Sync + 'static,
     ReqBody: Body<Data = Bytes> + Send + 'static,
+    ReqBody::Error: Into<BoxError>,
     ResBody: Body<Data = Bytes> + Send + 'static,
     ResBody::Error: Into<BoxError>,
 {
