@@ -27,6 +27,7 @@ use hyper_util::service::TowerToHyperService;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::{Any, CorsLayer};
+use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::shop::{Counters, answer, counted, post as post_to, post_body};
@@ -306,4 +307,19 @@ async fn a_request_without_a_key_keeps_its_body() {
     let passed = answer(routes.oneshot(request).await.expect("a response")).await;
 
     assert_eq!(passed.body, "as it is");
+}
+
+#[tokio::test]
+async fn a_body_limit_outside_is_reported_as_one() {
+    let routes = Router::new()
+        .route("/", post(counted))
+        .route_layer(layer().await)
+        .layer(RequestBodyLimitLayer::new(4))
+        .with_state(Counters::default());
+    // Without a length that is known in advance, so that the limit ends the body.
+    let chunked = Body::from_stream(futures_util::stream::iter(["long", " body"].map(Ok::<_, Infallible>)));
+
+    let refused = answer(routes.oneshot(post_body("k", chunked)).await.expect("a response")).await;
+
+    assert_eq!((refused.status, refused.code().as_deref()), (413, Some("body_too_large")));
 }

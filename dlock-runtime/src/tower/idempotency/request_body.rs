@@ -1,5 +1,6 @@
 //! [`RequestBody`], the body of a request that passed the layer.
 
+use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, LengthLimitError};
 use pin_project_lite::pin_project;
 
 use super::whole_body::WholeBody;
@@ -85,7 +86,10 @@ where
     let mut body = std::pin::pin!(WholeBody::new(body));
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| {
+        let frame = frame.map_err(|error| {
+            if is_over_limit(&*error) {
+                return too_large();
+            }
             let detail = "the body of the request ended early";
             ResponseProblem::of_request(StatusCode::BAD_REQUEST, "incomplete_body", detail)
         })?;
@@ -96,6 +100,12 @@ where
         bytes.extend_from_slice(&data);
     }
     Ok(bytes.freeze())
+}
+
+/// Returns `true` for the error of a body that another layer limits, such as a
+/// `RequestBodyLimitLayer`.
+fn is_over_limit(error: &(dyn StdError + 'static)) -> bool {
+    std::iter::successors(Some(error), |&error| error.source()).any(<dyn StdError>::is::<LengthLimitError>)
 }
 
 #[cfg(test)]
