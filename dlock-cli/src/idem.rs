@@ -21,8 +21,8 @@ pub(crate) async fn get(url: &str, key: &str) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Stores the result of a call whose outcome is unknown. `replace`: also instead of a result that
-/// an operator has stored.
+/// Stores the result of a call that has none. `replace`: also instead of a result that an operator
+/// has stored.
 pub(crate) async fn done(url: &str, key: &str, json: &str, replace: bool) -> Result<ExitCode> {
     // A parsed value would round numbers above 64 bits, so the text is stored as typed. But it may
     // be more than a reader decodes, such as `1e999`, so it is parsed too.
@@ -95,10 +95,11 @@ fn unresolved(key: &LockKey, status: Option<&IdempotencyStatus>) -> String {
     let Some(status) = status else { return format!("`{key}` has no record; {TYPED_SO}") };
     match status.state() {
         IdempotencyState::Completed | IdempotencyState::ResultNotStored => {}
-        IdempotencyState::Forgotten => {
-            return format!("`{key}` has no unknown outcome: it returned an error, and the next call runs");
+        _ => {
+            return format!(
+                "`{key}` has started again, so no result was stored; run this again after its end"
+            );
         }
-        _ => return format!("`{key}` has no unknown outcome: it has started again, so no result was stored"),
     }
     let (by, replace) = if status.is_resolved() {
         ("an operator stored", "`--replace` replaces it, and ")

@@ -208,7 +208,7 @@ pub enum Error {
     ///
     /// The result was larger than 64 KiB, or could not be serialized.
     #[error(
-        "the call with idempotency key `{key}` has completed, and {} is not stored: it is too large, or cannot be serialized; look up what the call did",
+        "the call with idempotency key `{key}` has completed, and {} is not stored: it is too large, or cannot be serialized; look up what the call did, then run `dlock idem resolve`",
         step.as_ref().map_or_else(|| "its result".to_owned(), |step| format!("the result of its step `{}`", Escaped(step)))
     )]
     #[non_exhaustive]

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Result};
 use crate::idempotent::attempt::Attempt;
 use crate::idempotent::child_key::child_key;
-use crate::idempotent::json::decoded;
+use crate::idempotent::json::decoded_step;
 use crate::key::LockKey;
 
 /// The record of an idempotent call that runs.
@@ -127,7 +127,7 @@ impl IdempotentRecord {
     {
         let refuse = |error| self.attempt.refuse(error);
         if let Some(stored) = self.attempt.begin_step(name).map_err(refuse)? {
-            return Ok(decoded(&stored, self.attempt.key()).map_err(refuse)?);
+            return Ok(decoded_step(&stored, self.attempt.key(), name).map_err(refuse)?);
         }
         let value = body().await?;
         self.attempt.store_step(name, serde_json::to_vec(&value).ok()).await.map_err(refuse)?;

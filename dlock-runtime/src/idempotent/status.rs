@@ -204,8 +204,12 @@ impl<P> Idempotent<P> {
         self.change(IdempotencyEvent::Remove { completed: false }).await
     }
 
-    /// Stores the result of a call whose outcome is unknown, as JSON. Returns `false` if there is
-    /// no such call: it has no record, has a result, or starts again.
+    /// Stores the result of a call that has none, as JSON. Returns `false` if there is no record,
+    /// or a result.
+    ///
+    /// The outcome of such a call is unknown, or its result was not stored, or it returned an error
+    /// after it had completed a step. If the result of that step cannot be read, only this ends the
+    /// call without repeating the step.
     ///
     /// Later calls get the result. It is for operators who know what the call has done. The attempt
     /// itself cannot change the result any more; [`resolve_or_replace`](Self::resolve_or_replace)

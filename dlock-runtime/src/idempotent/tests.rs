@@ -236,6 +236,54 @@ async fn an_error_is_forgotten_and_the_body_runs_again() -> Result<()> {
     Ok(())
 }
 
+/// The next call may not repeat a step whose result is missing, so an operator ends the call.
+#[tokio::test(start_paused = true)]
+async fn a_call_with_a_step_that_is_not_stored_is_resolved() -> Result<()> {
+    let manager = LockManager::in_new_memory();
+    let call = manager.idempotent("k");
+    let large = async |record: IdempotentRecord| {
+        let charge = record.step("psp", async || Ok::<_, Error>("x".repeat(70 << 10))).await?;
+        Err::<String, _>(Error::WrongKind { key: record.key().clone(), found: charge[..1].into() })
+    };
+
+    call.run(large).await.expect_err("the body fails");
+    let refused = call.run(large).await.expect_err("the step is not stored");
+    assert!(
+        matches!(&refused, Error::ResultNotStored { step: Some(step), .. } if &**step == "psp"),
+        "{refused}"
+    );
+    assert_eq!(state(&call).await, Some(IdempotencyState::Forgotten));
+    assert!(refused.to_string().contains("dlock idem resolve"), "{refused}");
+
+    assert!(call.resolve("charged").await?);
+
+    let resolved = call.run(large).await?;
+    assert!(resolved.is_replayed());
+    assert_eq!(resolved.value(), "charged");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_of_another_type_is_named() -> Result<()> {
+    let manager = LockManager::in_new_memory();
+    let call = manager.idempotent("k");
+    let lost = |record: &IdempotentRecord| Error::Shutdown { key: Some(record.key().clone()) };
+    let failed = call.run(async move |record| {
+        record.step("psp", async || Ok::<_, Error>("text".to_owned())).await?;
+        Err::<u32, _>(lost(&record))
+    });
+    failed.await.expect_err("the body fails");
+
+    let refused = call.run(async |record| record.step("psp", async || Ok::<_, Error>(7)).await).await;
+
+    let refused = refused.expect_err("the type has changed").to_string();
+    assert!(refused.contains("its step `psp` cannot be read"), "{refused}");
+    assert!(!refused.contains("version") && !refused.contains("--replace"), "{refused}");
+    assert!(call.resolve(&7).await?);
+    assert_eq!(call.run(async |_| Ok::<_, Error>(8)).await?.into_value(), 7);
+    Ok(())
+}
+
 fn key_of(manager: &LockManager, key: &str) -> crate::LockKey {
     key.into_lock_key(manager.namespace()).expect("it is a key")
 }

@@ -24,9 +24,9 @@ pub(crate) enum IdempotencyEvent {
     Forget { token: Token, has_run: bool, ttl: u64 },
     /// No call of a process waits any more.
     Dequeue { waiter: String },
-    /// An operator stores the result of a call whose outcome is unknown; with `replaces`, also
-    /// instead of a result that an operator has stored. Replies: `Done`, `Absent`, `StillRunning`,
-    /// or `NotOwner` if there is a result, or the call starts again.
+    /// An operator stores the result of a call that has none; with `replaces`, also instead of a
+    /// result that an operator has stored. Replies: `Done`, `Absent`, `StillRunning`, or `NotOwner`
+    /// if there is a result.
     Resolve { result: StoredResult, replaces: bool, ttl: u64 },
     /// An operator deletes the record; with `completed`, also that of a completed call. Replies:
     /// `Done`, `Absent`, `StillRunning`, or `HasCompleted`.

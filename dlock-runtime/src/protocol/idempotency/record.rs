@@ -275,7 +275,8 @@ impl IdempotencyRecord {
         })
     }
 
-    /// Stores the result that an operator gives for a call whose outcome is unknown. The owner
+    /// Stores the result that an operator gives for a call without one: its outcome is unknown, it
+    /// was not stored, or it was an error after steps, one of which may not be readable. The owner
     /// cannot change it any more; an operator can, with `replaces`. The result of a body stays. The
     /// record never ends earlier than without it.
     fn resolve(&mut self, result: &StoredResult, replaces: bool, ttl: u64, now: u64) -> RecordChange {
@@ -283,9 +284,10 @@ impl IdempotencyRecord {
             return RecordChange::Reply(IdempotencyReply::StillRunning);
         }
         let can_store = match &self.phase {
-            RecordPhase::Running { .. } | RecordPhase::Completed(StoredResult::NotStored) => true,
+            RecordPhase::Running { .. }
+            | RecordPhase::Forgotten
+            | RecordPhase::Completed(StoredResult::NotStored) => true,
             RecordPhase::Completed(_) => replaces && self.owner.is_none(),
-            RecordPhase::Forgotten => false,
         };
         if !can_store {
             return RecordChange::Reply(IdempotencyReply::NotOwner);

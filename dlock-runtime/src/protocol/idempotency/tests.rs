@@ -289,7 +289,7 @@ fn the_number_of_waiting_processes_is_bounded() {
 }
 
 #[test]
-fn an_operator_resolves_only_what_is_unknown() {
+fn an_operator_resolves_only_what_has_no_result() {
     let [one, two, _] = tokens();
     let resolve = || IdempotencyEvent::Resolve { result: stored("operator"), replaces: false, ttl: TTL };
     let mut rig = Rig::default();
@@ -352,12 +352,24 @@ fn an_operator_replaces_only_what_an_operator_stored() {
         assert!(matches!(seen, IdempotencyReply::Completed { result, .. } if result == stored(text)));
     }
     assert_eq!(rig.slot.as_ref().map(IdempotencyRecord::expires), Some(LEASE + 2 * TTL));
+}
 
-    let mut rig = Rig::default();
-    rig.begin(one, OnCrash::Fail);
-    rig.step(one, "a");
-    rig.forget(one, true);
-    assert_eq!(rig.apply(&replace("y")).0, IdempotencyReply::NotOwner, "the next call runs");
+#[test]
+fn an_operator_resolves_an_error_after_a_step() {
+    let [one, two, _] = tokens();
+    for replaces in [false, true] {
+        let mut rig = Rig::default();
+        rig.begin(one, OnCrash::Fail);
+        rig.step(one, "a");
+        rig.forget(one, true);
+
+        let resolve = IdempotencyEvent::Resolve { result: stored("operator"), replaces, ttl: TTL };
+        assert_eq!(rig.apply(&resolve).0, IdempotencyReply::Done);
+
+        assert_eq!(rig.forget(one, true), IdempotencyReply::NotOwner, "the operator has decided");
+        let seen = rig.begin(two, OnCrash::Fail);
+        assert!(matches!(seen, IdempotencyReply::Completed { result, .. } if result == stored("operator")));
+    }
 }
 
 #[test]

@@ -105,15 +105,11 @@ impl Model {
             IdempotencyEvent::Resolve { result, replaces, .. } => match self.phase {
                 ModelPhase::Absent => Answer::Absent,
                 ModelPhase::Running { lease_end, .. } if now < lease_end => Answer::StillRunning,
-                ModelPhase::Running { .. } => {
+                ModelPhase::Completed { by, .. } if by.is_some() || !replaces => Answer::NotOwner,
+                _ => {
                     self.complete(None, result);
                     Answer::Done
                 }
-                ModelPhase::Completed { by: None, .. } if *replaces => {
-                    self.complete(None, result);
-                    Answer::Done
-                }
-                ModelPhase::Forgotten { .. } | ModelPhase::Completed { .. } => Answer::NotOwner,
             },
             IdempotencyEvent::Remove { completed } => match self.phase {
                 ModelPhase::Absent => Answer::Absent,
