@@ -56,4 +56,10 @@ async fn a_value_without_name(a: u64, b: u64) -> impl Sized {
     a + b
 }
 
+#[idempotent(key = "charge:<a>:<b>", on_duplicate = skip)]
+async fn a_value_like_the_skipped_one(a: u64, b: u64) -> Result<Option<()>, Error> {
+    let _ = a + b;
+    Ok(Some(()))
+}
+
 fn main() {}

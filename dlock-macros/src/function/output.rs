@@ -43,13 +43,13 @@ impl Output {
 
     /// Returns `true` if the type is written as a `Result` of `()`.
     pub(crate) fn is_unit_result(&self) -> bool {
-        let Type::Path(path) = &self.named else { return false };
-        let Some(last) = path.path.segments.last().filter(|last| last.ident == "Result") else {
-            return false;
-        };
-        let PathArguments::AngleBracketed(arguments) = &last.arguments else { return false };
-        let unit = |argument: &GenericArgument| matches!(argument, GenericArgument::Type(Type::Tuple(tuple)) if tuple.elems.is_empty());
-        arguments.args.first().is_some_and(unit)
+        parameter_of(&self.named, "Result").is_some_and(is_unit)
+    }
+
+    /// Returns the `Option<()>` of a type that is written as a `Result` of it.
+    pub(crate) fn optional_unit(&self) -> Option<&Type> {
+        let value = parameter_of(&self.named, "Result")?;
+        parameter_of(value, "Option").is_some_and(is_unit).then_some(value)
     }
 
     /// Returns `true` if the type is `!`, which carries no error.
@@ -62,6 +62,21 @@ impl ToTokens for Output {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         self.named.to_tokens(tokens);
     }
+}
+
+/// Returns the first parameter of a type that is written as the type `name`.
+fn parameter_of<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == name)?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match arguments.args.first()? {
+        GenericArgument::Type(parameter) => Some(parameter),
+        _ => None,
+    }
+}
+
+fn is_unit(ty: &Type) -> bool {
+    matches!(ty, Type::Tuple(tuple) if tuple.elems.is_empty())
 }
 
 fn is_infer(output: &Type) -> bool {

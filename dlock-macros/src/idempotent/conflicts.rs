@@ -57,6 +57,12 @@ pub(super) fn check_function(args: &IdempotentArgs, function: &Function, report:
             "`impl Trait` cannot be stored and replayed: return `Result<T, E>`, where `T` implements `Serialize` and `DeserializeOwned`",
         ));
     }
+    if let Some(value) = output.optional_unit() {
+        report.push(Error::new(
+            value.span(),
+            "`Some(())` is stored as `null`, and would be replayed as `None`: return `Result<(), E>`, or `Result<Option<T>, E>` where `T` is a value, such as `bool`",
+        ));
+    }
     if options.is_detached() {
         check_detached(function, report);
     }

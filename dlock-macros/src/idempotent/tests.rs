@@ -425,6 +425,7 @@ fn an_item_that_the_attribute_does_not_fit_is_reported() {
     };
     for (attribute, arguments, output, start) in [
         ("key = \"a\"", "", "!", "`!` has no value to store".to_owned()),
+        ("key = \"a\"", "", "Result<Option<()>, E>", "`Some(())` is stored as `null`".to_owned()),
         ("key = \"a\"", "", "impl Send", "`impl Trait` cannot be stored and replayed".to_owned()),
         ("key = \"a\"", "a: &str", "R", own("the argument `a`, which borrows: take it by value")),
         ("key = \"a\"", "a: (u8, [&'static str; 2], Vec<&str>)", "R", own("the argument `a`")),
@@ -433,6 +434,9 @@ fn an_item_that_the_attribute_does_not_fit_is_reported() {
         ("key = \"a\"", "self: Pin<&mut Self>", "R", own("a borrowed `self`: take `self: Arc<Self>`")),
     ] {
         assert_messages(arguments, &messages(expand_above(attribute, arguments, output)), &[&start]);
+    }
+    for output in ["Result<(), E>", "Result<Option<bool>, E>", "Result<u8, Option<()>>"] {
+        assert_messages(output, &messages(expand_above("key = \"a\"", "", output)), &[]);
     }
     for arguments in ["a: (&'static str, u8)", "a: Box<dyn Send + 'static>", "self: Box<Self>", "mut self"] {
         assert_messages(arguments, &messages(expand_above("key = \"a\"", arguments, "R")), &[]);

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
-use crate::idempotent::json::decoded;
+use crate::idempotent::json::{decoded, encoded};
 use crate::idempotent::outcome::Completion;
 use crate::key::LockKey;
 
@@ -62,7 +62,7 @@ impl<E: Serialize + DeserializeOwned, F: Fn(&E) -> bool> ErrorPolicy<E> for Reme
         if !(self.0)(error) {
             return Completion::Forget;
         }
-        serde_json::to_vec(error).map_or(Completion::ErrorNotStored, Completion::StoreError)
+        encoded(error).map_or(Completion::ErrorNotStored, Completion::StoreError)
     }
 
     fn decode(&self, bytes: &[u8], key: &LockKey) -> Result<E> {
@@ -71,7 +71,7 @@ impl<E: Serialize + DeserializeOwned, F: Fn(&E) -> bool> ErrorPolicy<E> for Reme
 }
 
 /// Returns what to store for the result of a body, and the result.
-pub(super) fn to_store<T: Serialize, E>(
+pub(super) fn to_store<T: Serialize + DeserializeOwned, E>(
     result: Result<T, E>,
     errors: &impl ErrorPolicy<E>,
 ) -> (Completion, Result<T, E>) {
@@ -79,12 +79,12 @@ pub(super) fn to_store<T: Serialize, E>(
 }
 
 /// Returns what to store for the result of a body.
-pub(crate) fn completion<T: Serialize, E>(
+pub(crate) fn completion<T: Serialize + DeserializeOwned, E>(
     result: Result<&T, &E>,
     errors: &impl ErrorPolicy<E>,
 ) -> Completion {
     match result {
-        Ok(value) => serde_json::to_vec(value).map_or(Completion::NotStored, Completion::Store),
+        Ok(value) => encoded(value).map_or(Completion::NotStored, Completion::Store),
         Err(error) => errors.completion(error),
     }
 }

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Result};
 use crate::idempotent::attempt::Attempt;
 use crate::idempotent::child_key::child_key;
-use crate::idempotent::json::decoded_step;
+use crate::idempotent::json::{decoded_step, encoded};
 use crate::key::LockKey;
 
 /// The record of an idempotent call that runs.
@@ -98,9 +98,9 @@ impl IdempotentRecord {
     /// give [`child_key`](Self::child_key) to the service that it calls.
     ///
     /// A step has one round trip. Its result is stored as JSON. If the result is larger than 64
-    /// KiB, if those of all steps are larger than 1 MiB, or if it cannot be serialized, this call
-    /// still returns it. A later attempt then gets [`Error::ResultNotStored`] instead of running
-    /// the step again.
+    /// KiB, if those of all steps are larger than 1 MiB, or if it cannot be read from its JSON, as
+    /// `NaN` and `Some(())`, this call still returns it. A later attempt then gets
+    /// [`Error::ResultNotStored`] instead of running the step again.
     ///
     /// If the body returns an error, nothing is stored.
     ///
@@ -130,7 +130,7 @@ impl IdempotentRecord {
             return Ok(decoded_step(&stored, self.attempt.key(), name).map_err(refuse)?);
         }
         let value = body().await?;
-        self.attempt.store_step(name, serde_json::to_vec(&value).ok()).await.map_err(refuse)?;
+        self.attempt.store_step(name, encoded(&value)).await.map_err(refuse)?;
         Ok(value)
     }
 }

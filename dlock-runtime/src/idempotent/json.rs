@@ -1,11 +1,23 @@
 //! Stored results as JSON.
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use crate::error::{Error, Result};
+use crate::idempotent::null_check::check_nulls;
 use crate::key::LockKey;
 use crate::printable::shortened;
+
+/// Encodes a result to store. Returns `None` if a later call would not read the same value.
+///
+/// JSON has no `NaN`, tells no `Some(())` from `None`, and is read to a limited depth. A later call
+/// that got another value, or an error about the type, would mislead its caller.
+pub(super) fn encoded<T: Serialize + DeserializeOwned>(value: &T) -> Option<Vec<u8>> {
+    check_nulls(value).ok()?;
+    let bytes = serde_json::to_vec(value).ok()?;
+    serde_json::from_slice::<T>(&bytes).is_ok().then_some(bytes)
+}
 
 /// Decodes a stored result.
 pub(crate) fn decoded<T: DeserializeOwned>(bytes: &[u8], key: &LockKey) -> Result<T> {
@@ -38,4 +50,49 @@ fn mismatch(problem: &serde_json::Error) -> String {
         Category::Syntax | Category::Io => "is not JSON",
     };
     format!("at column {} it {mismatch}", problem.column())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    struct Parts<T> {
+        part: T,
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_again_is_not_encoded() {
+        assert_eq!(encoded(&f64::NAN), None);
+        assert_eq!(encoded(&Some(f32::INFINITY)), None);
+        assert_eq!(encoded(&Some(())), None);
+        assert_eq!(encoded(&Some(None::<u8>)), None);
+        assert_eq!(encoded(&Some(serde_json::Value::Null)), None);
+        assert_eq!(encoded(&vec![(1, Some(()))]), None);
+        assert_eq!(encoded(&Parts { part: Some(()) }), None);
+        assert_eq!(encoded(&BTreeMap::from([(1, Some(()))])), None);
+        assert_eq!(encoded(&Ok::<_, ()>(Some(()))), None);
+
+        let nested = |depth| (0..depth).fold(serde_json::Value::Null, |inner, _| vec![inner].into());
+        assert_eq!(encoded(&nested(128)), None);
+        assert!(encoded(&nested(127)).is_some());
+    }
+
+    #[test]
+    fn a_value_that_can_be_read_again_is_encoded() {
+        let encoded_text = |bytes: Option<Vec<u8>>| String::from_utf8(bytes.expect("it is JSON")).ok();
+        assert_eq!(encoded_text(encoded(&())).as_deref(), Some("null"));
+        assert_eq!(encoded_text(encoded(&None::<()>)).as_deref(), Some("null"));
+        assert_eq!(encoded_text(encoded(&u128::MAX)).as_deref(), Some(&*u128::MAX.to_string()));
+        assert_eq!(encoded_text(encoded(&Some(vec![None, Some(1.5)]))).as_deref(), Some("[null,1.5]"));
+        assert_eq!(encoded_text(encoded(&Parts { part: Some('x') })).as_deref(), Some(r#"{"part":"x"}"#));
+        assert_eq!(
+            encoded_text(encoded(&BTreeMap::from([(1, None::<u8>)]))).as_deref(),
+            Some(r#"{"1":null}"#)
+        );
+    }
 }

@@ -6,7 +6,7 @@
 //! options, fingerprint, error_policy      the options, and their bounds
 //! idempotent_record   the handle that the body receives: steps, child keys, the attempt
 //! child_key           the idempotency keys for the calls that the body makes
-//! outcome, json       what a call returns, and what it stores
+//! outcome, json, null_check       what a call returns, and what it stores
 //! begin               how a call starts, replays, waits, or is rejected
 //! duplicates, waiting the calls of this process that wait for the same key, and how they wait
 //! attempt             one attempt that runs: its lease and its steps
@@ -27,6 +27,7 @@ mod execution;
 mod fingerprint;
 mod idempotent_record;
 mod json;
+mod null_check;
 mod operation;
 mod options;
 mod outcome;
@@ -280,8 +281,8 @@ impl<P> Idempotent<P> {
     ///
     /// Inside a lock, it runs the body within this future. The body gets a
     /// [record](IdempotentRecord) for its steps. Its value is stored as JSON. If the value is
-    /// larger than 64 KiB, or cannot be serialized, this call still returns it, and later calls get
-    /// [`Error::ResultNotStored`].
+    /// larger than 64 KiB, or cannot be read from its JSON, as `NaN` and `Some(())`, this call
+    /// still returns it, and later calls get [`Error::ResultNotStored`].
     ///
     /// The first call costs two round trips and one per renewal, a replay costs one.
     ///

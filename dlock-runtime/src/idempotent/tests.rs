@@ -284,6 +284,21 @@ async fn a_step_of_another_type_is_named() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_value_that_json_loses_is_not_stored() -> Result<()> {
+    let manager = LockManager::in_new_memory();
+    let (number, nothing) = (manager.idempotent("number"), manager.idempotent("nothing"));
+
+    assert!(number.run(async |_| Ok::<_, Error>(f64::NAN)).await?.into_value().is_nan());
+    assert_eq!(nothing.run(async |_| Ok::<_, Error>(Some(()))).await?.into_value(), Some(()));
+
+    let number = number.run(async |_| Ok::<_, Error>(1.0)).await;
+    assert!(matches!(number, Err(Error::ResultNotStored { step: None, .. })), "{number:?}");
+    let nothing = nothing.run(async |_| Ok::<_, Error>(Some(()))).await;
+    assert!(matches!(nothing, Err(Error::ResultNotStored { step: None, .. })), "{nothing:?}");
+    Ok(())
+}
+
 fn key_of(manager: &LockManager, key: &str) -> crate::LockKey {
     key.into_lock_key(manager.namespace()).expect("it is a key")
 }
