@@ -87,6 +87,12 @@ fn write_canonical(value: &Value, out: &mut Vec<u8>) {
             }
             out.push(b']');
         }
+        // The text of a float depends on the version of `serde_json`. This one has the fewest
+        // digits that identify the number, as in `-1.5e-7`.
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().map(|float| format!("{float:e}"));
+            out.extend_from_slice(float.unwrap_or_else(|| number.to_string()).as_bytes());
+        }
         scalar => out.extend_from_slice(scalar.to_string().as_bytes()),
     }
 }
@@ -118,6 +124,28 @@ mod tests {
 
         assert_eq!(of(&serde_json::json!([1200, "EUR"])), "146467b500f8553f74028bb392732b01");
         assert_eq!(Fingerprints::of_bytes(&secrets, b"body").current, "2874d38629446889aee8042ba500ba98");
+        let floats =
+            serde_json::json!([1e16, 1e-7, 0.1_f32, 0.1, -0.0, 1.0, 12.5, f64::MAX, f64::MIN_POSITIVE]);
+        assert_eq!(of(&floats), "6d25a82e4ee3a868588902c5fbbdf8f1");
+    }
+
+    #[test]
+    fn canonical_json_never_changes() {
+        let canonical = |value: Value| {
+            let mut text = Vec::new();
+            write_canonical(&value, &mut text);
+            String::from_utf8(text).expect("it is JSON")
+        };
+        let floats = serde_json::json!([1e16, 1e-7, 0.1_f32, 0.1, -0.0, 1.0, 12.5, f64::MAX]);
+        assert_eq!(
+            canonical(floats),
+            "[1e16,1e-7,1.0000000149011612e-1,1e-1,-0e0,1e0,1.25e1,1.7976931348623157e308]"
+        );
+        let others = serde_json::json!({"b": [u64::MAX, i64::MIN, 0, -1], "a": ["\u{1f}é\"", null, true]});
+        assert_eq!(
+            canonical(others),
+            r#"{"a":["\u001fé\"",null,true],"b":[18446744073709551615,-9223372036854775808,0,-1]}"#
+        );
     }
 
     #[test]

@@ -191,6 +191,10 @@ impl<P> Idempotent<P> {
     /// A call with the same key and another payload gets [`Error::KeyReused`]. The record contains
     /// only a hash of the payload: SHA-256 of its canonical JSON, cut to 128 bits, and keyed if the
     /// manager has a [secret](crate::Builder::fingerprint_secret).
+    ///
+    /// Do not change whether a crate of the program enables the feature `arbitrary_precision` of
+    /// `serde_json`: it gives another fingerprint to an `f32`, to `-0`, and to an integer of more
+    /// than 64 bits.
     pub fn fingerprint(mut self, payload: &(impl Serialize + ?Sized)) -> Self {
         self.options.fingerprints = Fingerprints::of_value(&self.manager.idempotency().secrets, payload);
         self
