@@ -88,8 +88,9 @@ use crate::tower::response_problem::has_grpc_error;
 ///
 /// The handler runs on a task of its own: if the client disconnects, it runs to its end, and a
 /// retry gets its response. If the client disconnects before the body of the request was read, the
-/// handler does not run. Inside a lock, such as that of a `LockLayer` around this layer, the
-/// handler is dropped with the request. See [`detached`](Self::detached).
+/// handler does not run; with [`RequestFingerprint::ROUTE`](super::RequestFingerprint::ROUTE), the
+/// handler has started by then, and runs on. Inside a lock, such as that of a `LockLayer` around
+/// this layer, the handler is dropped with the request. See [`detached`](Self::detached).
 ///
 /// # Examples
 ///
