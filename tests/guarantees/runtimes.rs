@@ -59,6 +59,29 @@ fn a_hold_outlives_the_runtime_of_its_manager() {
     });
 }
 
+/// No time passes between the end of the runtime and the request: the manager's thread has not
+/// taken over.
+#[test]
+fn a_release_just_after_the_end_of_the_runtime_is_sent() {
+    for made in MADE {
+        for end in ENDS {
+            thread_within(LONG * 2, "the releases", move || {
+                let (server, second) = (RedisServer::start(), MADE[0]());
+                for _ in 0..10 {
+                    let first = made();
+                    let manager = first.block_on(connect(&server.url()));
+                    let guard = first.block_on(manager.lock("order:7").lease(LONG).acquire());
+
+                    end(first);
+                    let released = second.block_on(guard.expect("the lock is free").release());
+
+                    assert!(released.is_ok(), "{released:?}");
+                }
+            });
+        }
+    }
+}
+
 #[test]
 fn a_waiter_outlives_the_runtime_of_its_manager() {
     on_each(|first, end| {

@@ -306,6 +306,10 @@ impl Drop for PollTask {
         if self.is_on_own {
             self.driver.end();
         } else {
+            // Before the runtime ends its I/O: a sender may poll before the connection has moved.
+            if let Some(own) = self.driver.runtimes.own() {
+                self.driver.relocation.request(own);
+            }
             self.driver.runtimes.on_callers_ended();
         }
     }
@@ -316,15 +320,20 @@ const MAX_POLLS: usize = 4;
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufReader, Read};
+    use std::net::{SocketAddr, TcpListener};
     use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc;
     use std::thread::{self, ThreadId};
     use std::time::Duration;
 
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpStream;
     use tokio::runtime::{Builder, Runtime};
     use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
     use super::*;
+    use crate::backend::redis::transport::movable_stream::MovableStream;
 
     const SOON: Duration = Duration::from_secs(20);
 
@@ -493,6 +502,65 @@ mod tests {
         assert!(!has_ended(&driver));
         drop(second);
         assert!(has_ended(&driver), "no other runtime is left");
+    }
+
+    /// Starts a driver that writes bytes to `address`, and that the callers' runtime drives.
+    fn writes_to(
+        address: SocketAddr,
+        own: &Runtime,
+        callers: &Runtime,
+    ) -> (InlineDriver, UnboundedSender<u8>) {
+        let runtimes = Arc::<Runtimes>::default();
+        runtimes.set_own(own.handle().clone());
+        callers.block_on(async { runtimes.set_callers() });
+        let (sender, mut receiver) = unbounded_channel();
+        let driver = own.block_on(async {
+            let (stream, relocation) = (TcpStream::connect(address).await, Arc::default());
+            let mut stream = MovableStream::new(stream.expect("it connects"), Arc::clone(&relocation));
+            let connection = async move {
+                while let Some(byte) = receiver.recv().await {
+                    if stream.write_u8(byte).await.is_err() {
+                        break;
+                    }
+                }
+            };
+            InlineDriver::start(connection, relocation, &runtimes)
+        });
+        runtimes.adopt(driver.downgrade());
+        (driver, sender)
+    }
+
+    /// The own thread is busy, so it has not moved the connection when the request is sent.
+    #[test]
+    fn a_request_just_after_the_end_of_the_callers_runtime_is_written() {
+        let own = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let (own, callers) = (own.expect("a runtime can be made"), runtime());
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let (driver, sender) = writes_to(listener.local_addr().expect("it is bound"), &own, &callers);
+        let (peer, _) = listener.accept().expect("it connects");
+        let (report, received) = mpsc::channel();
+        thread::spawn(move || {
+            BufReader::new(peer).bytes().map_while(Result::ok).try_for_each(|byte| report.send(byte))
+        });
+        let send = |byte| driver.send(|| sender.send(byte).expect("the connection listens"));
+        send(1);
+        let is_received = async {
+            while received.try_recv() != Ok(1) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        callers.block_on(async { tokio::time::timeout(SOON, is_received).await }).expect("it is written");
+        let (unblock, blocked) = mpsc::channel::<()>();
+        own.spawn(async move {
+            let _ = blocked.recv();
+        });
+
+        drop(callers);
+        send(2);
+
+        assert!(!has_ended(&driver));
+        drop(unblock);
+        assert_eq!(received.recv_timeout(SOON), Ok(2));
     }
 
     /// Counts drops.

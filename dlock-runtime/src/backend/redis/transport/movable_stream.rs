@@ -73,6 +73,19 @@ impl<S: Socket> MovableStream<S> {
         self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
+    /// Polls the stream after a requested move, and once more if the move was requested meanwhile:
+    /// an error may be that of the runtime which it leaves.
+    fn poll_with<T>(
+        &mut self,
+        mut poll: impl FnMut(Pin<&mut S>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let polled = poll(self.get()?);
+        if matches!(polled, Poll::Ready(Err(_))) && self.relocation.is_requested.load(Ordering::Acquire) {
+            return poll(self.get()?);
+        }
+        polled
+    }
+
     #[cold]
     fn relocate(&mut self) -> io::Result<()> {
         let to = {
@@ -94,21 +107,21 @@ impl<S: Socket> AsyncRead for MovableStream<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.get()?.poll_read(cx, buffer)
+        self.poll_with(|stream| stream.poll_read(cx, buffer))
     }
 }
 
 impl<S: Socket> AsyncWrite for MovableStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.get()?.poll_write(cx, bytes)
+        self.poll_with(|stream| stream.poll_write(cx, bytes))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get()?.poll_flush(cx)
+        self.poll_with(|stream| stream.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get()?.poll_shutdown(cx)
+        self.poll_with(|stream| stream.poll_shutdown(cx))
     }
 
     fn poll_write_vectored(
@@ -116,7 +129,7 @@ impl<S: Socket> AsyncWrite for MovableStream<S> {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.get()?.poll_write_vectored(cx, bytes)
+        self.poll_with(|stream| stream.poll_write_vectored(cx, bytes))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -185,6 +198,51 @@ mod tests {
         let vectored = first.block_on(stream.write_vectored(&[io::IoSlice::new(b"PING")]));
         let ended = first.block_on(async { (stream.flush().await, stream.shutdown().await) });
         assert!(written.is_err() && vectored.is_err() && ended.0.is_err() && ended.1.is_err());
+    }
+
+    /// A socket whose first runtime ends in the middle of a write.
+    struct EndingSocket {
+        relocation: Arc<Relocation>,
+        has_moved: bool,
+    }
+
+    impl Socket for EndingSocket {
+        fn register_here(self) -> io::Result<Self> {
+            Ok(Self { has_moved: true, ..self })
+        }
+    }
+
+    impl AsyncRead for EndingSocket {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for EndingSocket {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            if self.has_moved {
+                return Poll::Ready(Ok(bytes.len()));
+            }
+            self.relocation.request(&Handle::current());
+            Poll::Ready(Err(io::Error::other("its runtime has ended")))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn a_write_during_which_the_runtime_ends_is_repeated_after_the_move() {
+        let relocation = Arc::<Relocation>::default();
+        let socket = EndingSocket { relocation: Arc::clone(&relocation), has_moved: false };
+        let mut stream = MovableStream::new(socket, relocation);
+
+        assert_eq!(stream.write(b"PING").await.expect("it has moved"), 4);
     }
 
     #[tokio::test]
