@@ -9,11 +9,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::FutureExt as _;
 use smallvec::SmallVec;
 
 use crate::backend::event_effects::EventEffects;
@@ -30,7 +32,7 @@ use crate::protocol::record::Record;
 use crate::sync::lock;
 #[cfg(feature = "testing")]
 use crate::testing::recorder::Recorder;
-use crate::timer::Timer;
+use crate::timer::{self, Timer};
 use crate::token::{ProcessId, Token};
 
 mod fence_counters;
@@ -433,6 +435,17 @@ impl Backend for Memory {
     #[cfg(feature = "testing")]
     fn recorder(&self) -> Option<&Recorder> {
         Some(&self.store.recorder)
+    }
+
+    /// Polls the task once in place: its requests are answered at once, also if no thread drives the
+    /// current runtime any more, or if it has ended.
+    fn spawn(&self, mut task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        // The caller may be unwinding, and a subscriber of events may panic. The poll must not
+        // depend on what the current task has done before.
+        let poll = AssertUnwindSafe(|| tokio::task::unconstrained(task.as_mut()).now_or_never());
+        if let Ok(None) = catch_unwind(poll) {
+            timer::spawn(task);
+        }
     }
 
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {

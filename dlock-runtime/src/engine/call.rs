@@ -56,8 +56,9 @@ impl Engine {
     /// the reply to `on_end`. Without one, it passes the last failure, or that too many calls are
     /// in the background.
     ///
-    /// It runs while the callers' threads are blocked, and ends with the manager. The operation
-    /// must be [repeatable](StoreOperation::is_repeatable).
+    /// It runs while the callers' threads are blocked, and ends with the manager. In memory, the
+    /// first attempt runs in place, and the others on the runtime of the caller, with which they
+    /// end. The operation must be [repeatable](StoreOperation::is_repeatable).
     pub(crate) fn call_in_background(
         self: &Arc<Self>,
         key: Name,

@@ -1,4 +1,6 @@
-//! Tests of the script of a job, and of a job over connections that are lost.
+//! Tests of the script of a job, of a job over connections that are lost, and of runs that are
+//! dropped.
 
+mod dropped_runs;
 mod late_requests;
 mod rules;
