@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use smallvec::SmallVec;
+use tokio::sync::Notify;
 
 use crate::backend::reply_recipient::ReplyRecipient;
 use crate::protocol::command::Reply;
@@ -18,6 +19,8 @@ pub(crate) struct EventEffects {
     /// Inline for the task that releases and the next one: a hand-off allocates nothing while the
     /// key is locked.
     wake: SmallVec<[Waker; 2]>,
+    /// The notifications of tasks that wait for a change of a key.
+    notify: Vec<Arc<Notify>>,
     answers: SmallVec<[(ReplyRecipient, Reply, BootInstant); 1]>,
     /// The waker of a call that releases while it is polled. It is only dropped, with nothing
     /// locked: a waker may be the last reference to a task.
@@ -31,6 +34,11 @@ impl EventEffects {
     /// Adds a task to wake.
     pub(crate) fn wake_later(&mut self, waker: Waker) {
         self.wake.push(waker);
+    }
+
+    /// Adds a task that waits for a notification.
+    pub(crate) fn notify_later(&mut self, notify: Arc<Notify>) {
+        self.notify.push(notify);
     }
 
     /// Takes a waker that need not be woken.
@@ -69,6 +77,7 @@ impl EventEffects {
     pub(crate) fn run_all(&mut self) {
         self.answers.drain(..).for_each(|(recipient, reply, now)| guarded(|| recipient.complete(reply, now)));
         self.wake.drain(..).for_each(|waker| guarded(|| waker.wake()));
+        self.notify.drain(..).for_each(|notify| guarded(|| notify.notify_one()));
         if let Some((reason, suppressed)) = self.failed_renewal.take() {
             telemetry::renewal_failed(&reason, suppressed);
         }
@@ -82,8 +91,10 @@ fn guarded(call: impl FnOnce()) {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::pin::pin;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
+    use std::task::{Context, Wake};
 
     use tokio::sync::oneshot;
 
@@ -118,6 +129,21 @@ mod tests {
 
             assert!(counters.iter().all(|counter| counter.woken.load(Ordering::SeqCst) == 1), "{at}");
         }
+    }
+
+    #[test]
+    fn a_notification_whose_waker_panics_is_an_effect_like_others() {
+        let counter = Arc::new(CountingWaker { panics: true, ..CountingWaker::default() });
+        let (notify, mut effects) = (Arc::new(Notify::new()), EventEffects::default());
+        let mut notified = pin!(notify.notified());
+        let waker = Waker::from(Arc::clone(&counter));
+        assert!(notified.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+
+        effects.notify_later(Arc::clone(&notify));
+        assert_eq!(counter.woken.load(Ordering::SeqCst), 0, "a key may be locked");
+        effects.run();
+
+        assert_eq!(counter.woken.load(Ordering::SeqCst), 1);
     }
 
     #[test]

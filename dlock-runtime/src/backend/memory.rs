@@ -349,25 +349,12 @@ struct Outbox {
 type Notified = SmallVec<[Arc<Memory>; 1]>;
 
 impl Memory {
-    /// Takes the next request, or records that no call processes the queue. `continues`: this call
-    /// processes it. Returns `None` if another call does.
-    fn next(&self, continues: bool) -> Option<Request> {
-        let mut outbox = lock(&self.outbox);
-        if outbox.busy && !continues {
-            return None;
-        }
-        let next = outbox.requests.pop_front();
-        outbox.busy = next.is_some();
-        next
-    }
-
     /// Runs the queued requests. Other managers that are notified are added to `notified`, since
     /// they may have submitted requests.
     fn run_queued(&self, now: BootInstant, effects: &mut EventEffects, notified: &mut Notified) {
         let Some(events) = self.events.get() else { return };
-        let mut continues = false;
-        while let Some(request) = self.next(continues) {
-            continues = true;
+        let mut queue = QueueRun { memory: self, is_current: false };
+        while let Some(request) = queue.next() {
             let key = Name::clone(&request.key);
             let mut notices = MemoryNotices::default();
             let reply = self.store.run(&request, now, self, &mut notices);
@@ -386,6 +373,36 @@ impl Memory {
                 events.on_invalidation(Some(&key), now, effects);
                 notified.push(memory);
             }
+        }
+    }
+}
+
+/// The call that processes the queue of a manager. If it panics, a later call processes the rest.
+struct QueueRun<'a> {
+    memory: &'a Memory,
+    /// Whether this call processes the queue.
+    is_current: bool,
+}
+
+impl QueueRun<'_> {
+    /// Takes the next request, or records that no call processes the queue. Returns `None` if
+    /// another call does.
+    fn next(&mut self) -> Option<Request> {
+        let mut outbox = lock(&self.memory.outbox);
+        if outbox.busy && !self.is_current {
+            return None;
+        }
+        let next = outbox.requests.pop_front();
+        outbox.busy = next.is_some();
+        self.is_current = outbox.busy;
+        next
+    }
+}
+
+impl Drop for QueueRun<'_> {
+    fn drop(&mut self) {
+        if self.is_current {
+            lock(&self.memory.outbox).busy = false;
         }
     }
 }
@@ -464,9 +481,12 @@ impl Backend for Memory {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::mpsc;
+    use std::task::{Context, Wake, Waker};
 
     use super::*;
+    use crate::LockManager;
     use crate::backend::tests::recorded_events::RecordedEvents;
     use crate::backend::tests::test_operation::TestOperation;
     use crate::protocol::command::EnqueueMode;
@@ -512,6 +532,48 @@ mod tests {
         fn waiter(&self) -> String {
             store_call::waiter(&self.tokens.process().token_prefix())
         }
+    }
+
+    /// Panics when it is woken.
+    struct PanickingWaker;
+
+    impl Wake for PanickingWaker {
+        fn wake(self: Arc<Self>) {
+            panic!("this panic is part of the test");
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_blocks_no_later_request() {
+        let (locks, key) = (LockManager::in_new_memory(), Name::from("a"));
+        let engine = locks.engine();
+        let watch = engine.calls.watch(&key);
+        let mut changed = pin!(watch.notified());
+        let waker = Waker::from(Arc::new(PanickingWaker));
+        assert!(changed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let waiter = store_call::waiter(&engine.tokens.process().token_prefix());
+        let notifies = TestOperation::with_effect(move |slot, _| {
+            slot.wake.push(waiter.clone());
+            ScriptReply::Nil
+        });
+
+        for operation in [notifies, Arc::default()] {
+            let operation: Arc<dyn StoreOperation> = operation;
+            let reply = engine.call(&key, &operation).now_or_never();
+            assert!(matches!(reply, Some(Ok(ScriptReply::Nil))), "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_panics_blocks_no_later_one() {
+        let manager = TestManager::join(&MemoryStore::of_name(None), 1);
+        let panics = TestOperation::with_effect(|_, _| panic!("this panic is part of the test"));
+
+        let panicked = catch_unwind(AssertUnwindSafe(|| manager.send([panics.request("a")], at(0))));
+        let later = manager.send([Arc::<TestOperation>::default().request("a")], at(0));
+
+        assert!(panicked.is_err());
+        assert_eq!(later.len(), 1, "{later:?}");
     }
 
     #[test]
@@ -611,16 +673,23 @@ mod tests {
         let store = MemoryStore::of_name(None);
         let TestManager { memory, tokens, .. } = TestManager::join(&store, 1);
         let submit = |key: &str| memory.submit(Request::new(key.into(), tokens.next(), Command::Ping));
-        let next = |continues| memory.next(continues).map(|request| request.key.to_string());
+        let run = || QueueRun { memory: &memory, is_current: false };
+        let next = |run: &mut QueueRun<'_>| run.next().map(|request| request.key.to_string());
+        let (mut first, mut second) = (run(), run());
         submit("a");
         submit("b");
 
-        assert_eq!(next(false).as_deref(), Some("a"));
-        assert_eq!(next(false), None, "another call processes the queue");
-        assert_eq!(next(true).as_deref(), Some("b"));
-        assert_eq!(next(true), None);
+        assert_eq!(next(&mut first).as_deref(), Some("a"));
+        assert_eq!(next(&mut second), None, "another call processes the queue");
+        assert_eq!(next(&mut first).as_deref(), Some("b"));
+        assert_eq!(next(&mut first), None);
         submit("c");
-        assert_eq!(next(false).as_deref(), Some("c"), "no call processes the queue any more");
+        assert_eq!(next(&mut second).as_deref(), Some("c"), "no call processes the queue any more");
+        submit("d");
+        drop(first);
+        assert_eq!(next(&mut run()), None, "only the call that processes the queue ends that");
+        drop(second);
+        assert_eq!(next(&mut run()).as_deref(), Some("d"), "it has panicked");
     }
 
     #[test]

@@ -64,7 +64,9 @@ impl BackendEvents for Engine {
     fn on_invalidation(&self, key: Option<&Name>, now: BootInstant, effects: &mut EventEffects) {
         let mut effects = Effects::new(effects);
         if let Some(key) = key {
-            self.calls.on_changed(key);
+            if let Some(changed) = self.calls.on_changed(key) {
+                effects.tasks.notify_later(changed);
+            }
             let (shard, hash) = self.shards.of_key(key);
             shard.change(&mut effects, |slots, effects| {
                 if slots.table.get(key, hash).is_some() {

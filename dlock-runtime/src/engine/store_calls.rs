@@ -142,15 +142,12 @@ impl StoreCalls {
         watch
     }
 
-    /// Handles a change of `key`.
-    pub(crate) fn on_changed(&self, key: &Name) {
+    /// Handles a change of `key`. Returns what to notify once nothing is locked.
+    pub(crate) fn on_changed(&self, key: &Name) -> Option<Arc<Notify>> {
         if self.watched_count.load(Ordering::Acquire) == 0 {
-            return; // the usual case
+            return None; // the usual case
         }
-        let watch = lock(&self.watched).get(key).and_then(Weak::upgrade);
-        if let Some(watch) = watch {
-            watch.notify_one();
-        }
+        lock(&self.watched).get(key).and_then(Weak::upgrade)
     }
 
     /// Counts a call in the background of this size. Returns `None` if there are too many. A
@@ -272,18 +269,20 @@ mod tests {
     }
 
     #[test]
-    fn a_change_wakes_a_task_that_watches_the_key() {
+    fn a_change_concerns_the_tasks_that_watch_the_key() {
         let calls = StoreCalls::default();
         let name = |key| Name::clone(LockKey::new(key).expect("a key").name());
-        calls.on_changed(&name("a"));
+        assert!(calls.on_changed(&name("a")).is_none());
         let (watch, other) = (calls.watch(&name("a")), calls.watch(&name("b")));
         assert!(Arc::ptr_eq(&watch, &calls.watch(&name("a"))), "tasks of one key share it");
         assert_eq!(calls.watched_count.load(Ordering::Relaxed), 2);
 
-        calls.on_changed(&name("a"));
-        calls.on_changed(&name("c"));
+        let changed = calls.on_changed(&name("a"));
 
-        assert!(watch.notified().now_or_never().is_some() && other.notified().now_or_never().is_none());
+        assert!(
+            changed.is_some_and(|changed| Arc::ptr_eq(&changed, &watch) && !Arc::ptr_eq(&changed, &other))
+        );
+        assert!(calls.on_changed(&name("c")).is_none());
         drop(watch);
         let _last = calls.watch(&name("c"));
         assert_eq!(calls.watched_count.load(Ordering::Relaxed), 2, "`a` is not watched any more");
