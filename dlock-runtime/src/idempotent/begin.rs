@@ -61,10 +61,7 @@ pub(super) async fn begin(manager: &LockManager, key: LockKey, options: &Idempot
     let call = PendingCall::new(manager, key, options)?;
     let begun = match options.wait {
         _ if !options.is_recorded => Ok(Begun::Started(Box::new(call.without_record()))),
-        None => call.ask(None).await.and_then(|asked| match asked {
-            Asked::Started(execution) => Ok(Begun::Started(execution)),
-            Asked::Found(reply) => call.decide(&reply),
-        }),
+        None => call.begin_now().await,
         Some(wait) => call.wait(wait).await,
     };
     let begun = match begun {
@@ -116,6 +113,18 @@ impl PendingCall {
             identity: self.identity.clone(),
             previous_fingerprint: self.previous_fingerprint.clone(),
             waiter,
+        }
+    }
+
+    /// Begins the call without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`ask`](Self::ask) and [`decide`](Self::decide).
+    pub(super) async fn begin_now(&self) -> Result<Begun> {
+        match self.ask(None).await? {
+            Asked::Started(execution) => Ok(Begun::Started(execution)),
+            Asked::Found(reply) => self.decide(&reply),
         }
     }
 

@@ -162,7 +162,8 @@ impl<P> Idempotent<P> {
 
     /// Sets how long a duplicate waits for the result of a running call. Default: it does not wait.
     ///
-    /// Waiting calls of one process ask the server together, not one by one.
+    /// Waiting calls of one process ask the server together, not one by one. If the wait of a call
+    /// ends, it asks once by itself.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = Some(wait);
         self

@@ -2,12 +2,15 @@
 
 mod rules;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
 
 use crate::backend::store_call::StoreOperation;
 use crate::backend::tests::test_operation::TestOperation;
@@ -42,6 +45,33 @@ async fn a_second_call_gets_the_stored_result() {
 
     assert!(!first.is_replayed() && again.is_replayed());
     assert_eq!((first.into_value(), again.into_value()), (1, 1));
+}
+
+#[test]
+fn a_duplicate_gets_the_result_though_the_one_before_it_stands_still() {
+    let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
+    let (stands_still, runs, manager) = (runtime(), runtime(), LockManager::in_new_memory());
+    // As in another process: the calls that wait do not see its end in memory.
+    let without_wait = manager.idempotent("k");
+    let call = without_wait.clone().wait(Duration::from_millis(50));
+    let (end, ended) = oneshot::channel();
+    let (mut first, mut before, duplicate) = (
+        pin!(without_wait.run_attached(async |_| Ok::<_, Error>(ended.await.expect("it ends")))),
+        pin!(call.run_attached(async |_| Ok::<_, Error>(2))),
+        call.run_attached(async |_| Ok::<_, Error>(3)),
+    );
+    runs.block_on(async { assert!((&mut first).now_or_never().is_none()) });
+    stands_still.block_on(async { assert!((&mut before).now_or_never().is_none()) });
+
+    let got = runs.block_on(async {
+        let mut duplicate = pin!(duplicate);
+        assert!((&mut duplicate).now_or_never().is_none());
+        end.send(1).expect("it runs");
+        first.await.expect("it completes");
+        duplicate.await.expect("it waits for its turn in vain, and asks")
+    });
+
+    assert!(got.is_replayed() && got.into_value() == 1);
 }
 
 /// The value has 17 significant digits. A reader that is one bit off would return another one.
@@ -690,9 +720,15 @@ mod outages {
             locks.outage()
         };
 
-        let (again, outage) = tokio::join!(call.run_attached(async |_| Ok::<_, Error>(2)), outage);
+        let without_turn = call.clone().wait(4 * SECOND);
+        let (again, other, outage) = tokio::join!(
+            call.run_attached(async |_| Ok::<_, Error>(2)),
+            without_turn.run_attached(async |_| Ok::<_, Error>(3)),
+            outage
+        );
 
         assert!(matches!(again, Err(Error::InProgress { .. })), "{again:?}");
+        assert!(matches!(other, Err(Error::InProgress { .. })), "{other:?}");
         drop(outage);
         first.await.expect("it ends").expect("it succeeds");
     }

@@ -43,13 +43,24 @@ impl PendingCall {
                 let reply = reply.ok().and_then(|reply| reply.clone());
                 return reply.map_or_else(|| Err(self.in_progress(None)), |reply| self.decide(&reply));
             }
-            next = Arc::clone(&calls.turn).lock_owned() => next,
-            () = &mut timeout => return Err(self.in_progress(None)),
+            next = Arc::clone(&calls.turn).lock_owned() => Some(next),
+            () = &mut timeout => None,
         };
+        let Some(next) = next else { return self.begin_without_turn().await };
         if let Some(reply) = calls.settled.borrow().clone() {
             return self.decide(&reply);
         }
         self.take_turn(Turn { calls, next }, timeout).await
+    }
+
+    /// Begins the call after a wait in which it had no turn: the call that has it may be on a
+    /// runtime that stands still.
+    async fn begin_without_turn(&self) -> Result<Begun> {
+        match self.begin_now().await {
+            // The call that has the turn may have found the other one running.
+            Err(Error::Unavailable { .. }) => Err(self.in_progress(None)),
+            begun => begun,
+        }
     }
 
     /// Asks the store until the call is decided, or `timeout` ends.
