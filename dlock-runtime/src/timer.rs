@@ -133,7 +133,8 @@ fn of_runtime(time: Duration) -> Option<Inner> {
     timer.map(|timer| Inner::Tokio(timer, runtime))
 }
 
-fn current_runtime() -> Option<Id> {
+/// Returns the runtime of the current task; `None` outside of tokio.
+pub(crate) fn current_runtime() -> Option<Id> {
     Handle::try_current().ok().map(|current| current.id())
 }
 

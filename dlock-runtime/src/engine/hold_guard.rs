@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tokio::runtime::Id;
+
 use crate::backend::{BackendEvents as _, reply_recipient};
 use crate::engine::Engine;
 use crate::engine::acquisition::{Acquisition, AcquisitionState, SharedAcquisition};
@@ -19,7 +21,7 @@ use crate::protocol::key_state::KeyState;
 use crate::scope::Scope;
 use crate::sync::shared::atomic::{AtomicBool, Ordering};
 use crate::telemetry;
-use crate::timer::Timer;
+use crate::timer::{Timer, current_runtime};
 
 /// A hold, or a nested call inside one.
 ///
@@ -306,7 +308,11 @@ impl Drop for HoldObserver<'_> {
 ///
 /// That is the case for `memory://`. Otherwise it does nothing.
 #[derive(Debug, Default)]
-pub(crate) struct LossTimer(Option<Box<(BootInstant, Timer)>>);
+pub(crate) struct LossTimer(Option<Box<(SetFor, Timer)>>);
+
+/// The deadline of a timer, and the runtime whose clock it was computed by: each paused runtime has
+/// its own.
+type SetFor = (BootInstant, Option<Id>);
 
 impl LossTimer {
     /// Returns ready after it brought the backend up to date. Otherwise, wakes the task at the next
@@ -319,11 +325,11 @@ impl LossTimer {
         if due == BootInstant::NEVER {
             return Poll::Pending;
         }
-        let set = self.0.take().filter(|set| set.0 == due);
+        let wanted = (due, current_runtime());
+        let set = self.0.take().filter(|set| set.0 == wanted);
         let mut set = set.unwrap_or_else(|| {
-            // By the clock of the runtime that waits, since each paused runtime has its own.
             let left = due.since(engine.clock.now()).min(FAR);
-            Box::new((due, Timer::new(left)))
+            Box::new((wanted, Timer::new(left)))
         });
         let fired = Pin::new(&mut set.1).poll(cx);
         if fired.is_ready() {

@@ -1,6 +1,6 @@
 //! The engine over a backend that only records the requests that it is given, and over memory.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +8,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -18,7 +19,7 @@ use crate::backend::{BackendEvents as _, Request};
 use crate::clock::{Clock, SetClock, TokioClock, boot_time};
 use crate::engine::acquire_future::AcquireFuture;
 use crate::engine::acquisition::SharedAcquisition;
-use crate::engine::hold_guard::HoldGuard;
+use crate::engine::hold_guard::{HoldGuard, LossTimer};
 use crate::engine::pending_release::{ReleaseReport, ReleasedBy};
 use crate::engine::store_calls::{CallFailure, MAX_BACKGROUND_BYTES, MAX_BACKGROUND_CALLS};
 use crate::engine::throttle_tests::Fixture;
@@ -564,6 +565,28 @@ async fn background_calls_in_order_count_with_the_sum_of_their_bytes() {
         orders.iter().map(|(replies, ends)| (replies.load(Ordering::SeqCst), ends.load(Ordering::SeqCst)));
 
     assert_eq!(seen.collect::<Vec<_>>(), [(0, 0), (0, 0), (1, 1)], "the third is refused, and ends once");
+}
+
+/// A task that moves to another runtime waits by the clock of that one.
+#[test]
+fn a_loss_timer_of_a_runtime_that_is_ahead_is_not_late() {
+    let paused = || {
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("a runtime can be made")
+    };
+    let (first, second, locks) = (paused(), paused(), LockManager::in_new_memory());
+    let (mut timer, hour) = (LossTimer::default(), Duration::from_secs(3_600));
+    let mut elapsed = poll_fn(|cx| timer.poll(locks.engine(), cx));
+    let _guard = first.block_on(async {
+        tokio::time::advance(hour).await;
+        let guard = locks.lock("order:7").lease(LEASE).acquire().await.expect("it is free");
+        assert!((&mut elapsed).now_or_never().is_none());
+        guard
+    });
+
+    let waited = second.block_on(async { tokio::time::timeout(LEASE, elapsed).await });
+
+    assert!(waited.is_ok(), "the renewal is due within a lease");
 }
 
 #[tokio::test(start_paused = true)]
