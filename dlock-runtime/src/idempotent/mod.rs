@@ -310,8 +310,8 @@ impl<P> Idempotent<P> {
     /// # Cancel safety
     ///
     /// If the future is dropped before the body starts, the body does not run and the call leaves
-    /// no record. After that, the body runs to its end and its result is stored. Inside a lock of
-    /// the call chain, the body is dropped with the future, as with
+    /// no record. After that, the body runs to its end as long as its runtime runs, and its result
+    /// is stored. Inside a lock of the call chain, the body is dropped with the future, as with
     /// [`run_attached`](Self::run_attached): it would continue without the lock.
     pub async fn run<T, E, F, Fut>(&self, body: F) -> Result<Outcome<T>, E>
     where

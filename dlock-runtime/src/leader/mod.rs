@@ -195,6 +195,9 @@ impl Leadership {
     /// That also applies if the future of [`lead`](Self::lead) is dropped, or if its term ends for
     /// another reason. All calls for one term return the same result.
     ///
+    /// It has no limit of its own: if the runtime of [`lead`](Self::lead) stands still, it waits
+    /// until that runtime continues. [`LockManager::shutdown`] has a limit.
+    ///
     /// # Errors
     ///
     /// - [`Error::Unavailable`] if the server did not confirm the release, and [`Error::Config`] if
