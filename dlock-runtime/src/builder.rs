@@ -266,8 +266,8 @@ impl Builder {
         self.with_secret("credentials", move |settings| settings.credentials = Some(provider.clone()))
     }
 
-    /// Overrides parameters of functions with `#[distributed_lock]` by the functions' names, without
-    /// a rebuild.
+    /// Overrides parameters of functions with `#[distributed_lock]` by the functions' names,
+    /// without a rebuild.
     ///
     /// The text is `name: option=value ..; name: ..`, with the options `lease`, `wait`, `retry`,
     /// `max_hold`, and `backoff`. The name is that of the parameter `name`, otherwise

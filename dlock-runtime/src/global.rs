@@ -86,8 +86,8 @@ impl Slot {
 ///
 /// # Cancel safety
 ///
-/// If the future is dropped, nothing is installed. Other calls wait while this one connects, so poll
-/// the future until it completes, or drop it.
+/// If the future is dropped, nothing is installed. Other calls wait while this one connects, so
+/// poll the future until it completes, or drop it.
 pub async fn init(url: &str) -> Result<LockManager> {
     let slot = SLOT.get();
     let _connecting = slot.connecting.lock().await;

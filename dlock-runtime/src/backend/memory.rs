@@ -454,8 +454,8 @@ impl Backend for Memory {
         Some(&self.store.recorder)
     }
 
-    /// Polls the task once in place: its requests are answered at once, also if no thread drives the
-    /// current runtime any more, or if it has ended.
+    /// Polls the task once in place: its requests are answered at once, also if no thread drives
+    /// the current runtime any more, or if it has ended.
     fn spawn(&self, mut task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         // The caller may be unwinding, and a subscriber of events may panic. The poll must not
         // depend on what the current task has done before.
