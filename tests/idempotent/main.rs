@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, Idempotent, LockKey};
 use dlock_tests::world::World;
-use dlock_tests::{RedisServer, acl};
+use dlock_tests::{RedisServer, acl, within};
 use tokio::sync::Notify;
 
 /// Longer than any test.
@@ -83,7 +83,7 @@ impl PausedBody {
 
     /// Waits until the body has begun.
     async fn begun(&self) {
-        self.0.0.notified().await;
+        within(LONG, "the start of the body", self.0.0.notified()).await;
     }
 
     /// Lets the body end.
