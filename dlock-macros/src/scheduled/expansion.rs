@@ -4,7 +4,7 @@
 //! static SCHEDULE: LazyLock<Schedule> = ..;
 //! let call = { .. };                       manager, name, slot
 //! returns::<R>();                          has the span of the return type, where errors about it are shown
-//! run(call, &SCHEDULE, results, move |tick, lease| async move { .. }).await
+//! run(call, &SCHEDULE, results, move |tick| async move { .. }).await
 //! ```
 
 use proc_macro2::{Span, TokenStream};

@@ -517,6 +517,25 @@ mod tests {
         }
     }
 
+    /// Such as one that a metric shows.
+    #[tokio::test(start_paused = true)]
+    async fn a_tick_that_outlives_its_run_keeps_no_manager() {
+        let manager = LockManager::in_new_memory();
+        let held = manager.lock("secret").acquire().await.expect("it is free");
+        let ran = manager.job("report").run(&every(DAY), async |tick| Ok::<_, Error>(tick)).await;
+        let tick = ran.expect("memory is there").expect("it is due");
+
+        let shown = format!("{tick:?}");
+        assert!(shown.len() < 300 && !shown.contains("secret"), "{shown}");
+        let ended = tick.lease().check();
+        assert!(matches!(ended, Err(Error::Lost { cause: LossCause::Released, .. })), "{ended:?}");
+        assert_eq!(tick.lease().remaining(), Duration::ZERO);
+        drop(held);
+        let engine = Arc::downgrade(manager.engine());
+        drop(manager);
+        assert!(engine.upgrade().is_none());
+    }
+
     /// It was written to a connection that was lost, and arrives after its undo.
     #[tokio::test(start_paused = true)]
     async fn a_start_that_takes_effect_after_its_undo_is_undone() {

@@ -1,11 +1,12 @@
 //! [`RunLease`], the lease of a run as its body sees it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::engine::renewed_lease::RenewedLease;
-use crate::error::Result;
+use crate::error::{Error, LossCause, Result};
 use crate::guard::FencingToken;
+use crate::key::LockKey;
 
 /// The lease of a run, which is renewed while its body runs. It is [`Tick::lease`], and
 /// `guard = lease` of [`#[scheduled]`](macro@crate::scheduled) binds it.
@@ -40,13 +41,15 @@ use crate::guard::FencingToken;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RunLease {
-    lease: Arc<RenewedLease>,
+    /// The run holds it. A tick that outlives its run does not keep the manager alive.
+    lease: Weak<RenewedLease>,
+    key: LockKey,
     fence: FencingToken,
 }
 
 impl RunLease {
     pub(super) fn new(lease: &Arc<RenewedLease>, fence: FencingToken) -> Self {
-        Self { lease: Arc::clone(lease), fence }
+        Self { lease: Arc::downgrade(lease), key: lease.key.clone(), fence }
     }
 
     /// Checks that the run may continue, by this machine's clock. It sends no request.
@@ -57,14 +60,18 @@ impl RunLease {
     /// replaced the run, `max_hold` has passed, or the run has ended;
     /// [`Error::Unavailable`](crate::Error::Unavailable) in a forked process.
     pub fn check(&self) -> Result<()> {
-        self.lease.check()
+        let Some(lease) = self.lease.upgrade() else {
+            let (key, cause) = (self.key.clone(), LossCause::Released);
+            return Err(Error::Lost { key, held: Duration::ZERO, cause, completed: false, reason: None });
+        };
+        lease.check()
     }
 
     /// Returns how long the lease is still valid, and at most the rest of `max_hold`; zero if it is
     /// not. A renewal extends it.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.lease.remaining()
+        self.lease.upgrade().map_or(Duration::ZERO, |lease| lease.remaining())
     }
 
     /// Returns the fencing token of the run. It is higher than the tokens of all earlier runs of
@@ -81,7 +88,7 @@ impl RunLease {
 /// Leases are equal if they are of one run.
 impl PartialEq for RunLease {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.lease, &other.lease)
+        Weak::ptr_eq(&self.lease, &other.lease)
     }
 }
 
