@@ -1,6 +1,7 @@
 //! [`Attempt`], one attempt that runs: its lease and its steps.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -50,7 +51,6 @@ impl RecordTerms {
 }
 
 /// One attempt that runs.
-#[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) manager: LockManager,
     /// Without a record, it has no end.
@@ -66,6 +66,14 @@ pub(super) struct Attempt {
     /// Whether the record has given the body an error.
     has_refused: AtomicBool,
     steps: Arc<Mutex<Steps>>,
+}
+
+/// Without the manager: its `Debug` text has all locks of the process.
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, number) = (&self.lease.key, &self.number);
+        f.debug_struct("Attempt").field("key", key).field("number", number).finish_non_exhaustive()
+    }
 }
 
 /// The steps of an attempt.

@@ -199,7 +199,7 @@ impl PendingCall {
                 if identity.version == call.version {
                     return Ok(Begun::Replayed { bytes: bytes.clone(), is_error: *is_error });
                 }
-                let problem = other_type(&shortened(&identity.version), &call.version);
+                let problem = other_type(&identity.version, &call.version);
                 Error::Undecodable { key, problem: problem.into() }
             }
             IdempotencyReply::Running { lease_left, .. } => {
@@ -227,14 +227,17 @@ impl PendingCall {
 
 /// Returns the problem of a result that has another version or type than the call reads.
 fn other_type(stored: &str, read: &str) -> String {
+    let shown = shortened(stored);
     let advice = match (stored.split_once(':'), read.split_once(':')) {
-        (Some((version, name)), Some((same, _))) if version == same && !name.is_empty() => {
+        (Some((version, name)), Some((same, _)))
+            if version == same && !name.is_empty() && shown == stored =>
+        {
             format!("if the type was only renamed, set `result_type` to `{name}`; otherwise, ")
         }
         _ => String::new(),
     };
     format!(
-        "it has version and type `{stored}`, and this call reads `{read}`; {advice}the result stays until its `ttl` is over"
+        "it has version and type `{shown}`, and this call reads `{read}`; {advice}the result stays until its `ttl` is over"
     )
 }
 

@@ -55,6 +55,8 @@ pub(super) struct WaitingCalls {
     changed: Arc<Notify>,
     /// Whether the record notifies this process.
     pub(super) is_queued: AtomicBool,
+    /// Whether one of the calls has found a call running, or runs.
+    pub(super) has_seen_running: AtomicBool,
 }
 
 /// The turn of one of the calls that wait for a record. The others wait until it is dropped.
@@ -87,6 +89,7 @@ impl Duplicates {
             settled: watch::Sender::new(None),
             changed: engine.calls.watch(record),
             is_queued: AtomicBool::new(false),
+            has_seen_running: AtomicBool::new(false),
         });
         waiting.insert(key, Arc::downgrade(&calls));
         calls

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use crate::error::{Error, Result};
-use crate::idempotent::null_check::check_nulls;
+use crate::idempotent::null_counter::count_hidden;
 use crate::key::LockKey;
 use crate::printable::shortened;
 
@@ -14,9 +14,11 @@ use crate::printable::shortened;
 /// JSON has no `NaN`, tells no `Some(())` from `None`, and is read to a limited depth. A later call
 /// that got another value, or an error about the type, would mislead its caller.
 pub(super) fn encoded<T: Serialize + DeserializeOwned>(value: &T) -> Option<Vec<u8>> {
-    check_nulls(value).ok()?;
+    let hidden = count_hidden(value).ok()?;
     let bytes = serde_json::to_vec(value).ok()?;
-    serde_json::from_slice::<T>(&bytes).is_ok().then_some(bytes)
+    let read: T = serde_json::from_slice(&bytes).ok()?;
+    // A type may read `null` as the `Some` that it was, in its own way.
+    (hidden == 0 || count_hidden(&read).ok()? == hidden).then_some(bytes)
 }
 
 /// Decodes a stored result.
@@ -80,6 +82,28 @@ mod tests {
         let nested = |depth| (0..depth).fold(serde_json::Value::Null, |inner, _| vec![inner].into());
         assert_eq!(encoded(&nested(128)), None);
         assert!(encoded(&nested(127)).is_some());
+    }
+
+    /// An absent field, a field that is `null`, and a value.
+    #[test]
+    fn a_type_that_reads_null_as_some_is_encoded() {
+        fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<u8>>, D::Error> {
+            Option::deserialize(from).map(Some)
+        }
+
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Change {
+            #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+            note: Option<Option<u8>>,
+        }
+
+        for (note, text) in [(None, "{}"), (Some(None), r#"{"note":null}"#), (Some(Some(7)), r#"{"note":7}"#)]
+        {
+            let bytes = encoded(&Change { note }).expect("it can be read");
+
+            assert_eq!(std::str::from_utf8(&bytes), Ok(text));
+            assert_eq!(serde_json::from_slice::<Change>(&bytes).expect("it is one"), Change { note });
+        }
     }
 
     #[test]

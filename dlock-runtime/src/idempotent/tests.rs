@@ -702,6 +702,51 @@ mod outages {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn calls_that_wait_in_an_outage_end_as_one_that_waits_alone() {
+        for on_unavailable in [OnUnavailable::Run, OnUnavailable::Error] {
+            let locks = TestLocks::new();
+            let call = locks.manager().idempotent("k").on_unavailable(on_unavailable);
+            let _outage = locks.outage();
+
+            let (patient, other) = (call.clone().wait(5 * SECOND), call.wait(4 * SECOND));
+            let ran = tokio::join!(
+                patient.run_attached(async |_| Ok::<_, Error>(1)),
+                other.run_attached(async |_| Ok::<_, Error>(2))
+            );
+
+            for ran in [ran.0, ran.1] {
+                let unavailable = matches!(ran, Err(Error::Unavailable { .. }));
+                assert_eq!(unavailable, on_unavailable == OnUnavailable::Error, "{ran:?}");
+                assert_eq!(ran.is_ok(), on_unavailable == OnUnavailable::Run, "{ran:?}");
+            }
+        }
+    }
+
+    /// Its turn comes when the next question of the call before it is not due yet.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_whose_wait_ends_before_it_has_asked_asks_once() {
+        let (locks, ms) = (TestLocks::new(), Duration::from_millis);
+        let outage = locks.outage();
+        let call = locks.manager().idempotent("k");
+        let later = async {
+            tokio::time::sleep(ms(450)).await;
+            call.clone().wait(ms(500)).run_attached(async |_| Ok::<_, Error>(2)).await
+        };
+        let ends = async {
+            tokio::time::sleep(ms(700)).await;
+            drop(outage);
+        };
+
+        // The first one asks twice, and would ask again after a second.
+        let first = call.clone().wait(ms(900));
+        let first = first.run_attached(async |_| Ok::<_, Error>(1));
+        let (first, later, ()) = tokio::join!(first, later, ends);
+
+        assert!(matches!(first, Err(Error::Unavailable { .. })), "{first:?}");
+        assert_eq!(later.expect("the server is back").into_value(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_call_that_is_running_does_not_run_again_in_an_outage() {
         let locks = TestLocks::new();
         let first = locks.another_manager().idempotent("k").lease(60 * SECOND);

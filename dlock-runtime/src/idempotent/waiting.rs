@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::idempotent::begin::{Asked, Begun, PendingCall};
-use crate::idempotent::duplicates::{Turn, waiter_id};
+use crate::idempotent::duplicates::{Turn, WaitingCalls, waiter_id};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::idempotency::event::IdempotencyReply;
 
@@ -46,19 +46,20 @@ impl PendingCall {
             next = Arc::clone(&calls.turn).lock_owned() => Some(next),
             () = &mut timeout => None,
         };
-        let Some(next) = next else { return self.begin_without_turn().await };
+        let Some(next) = next else { return self.begin_at_the_end(&calls).await };
         if let Some(reply) = calls.settled.borrow().clone() {
             return self.decide(&reply);
         }
         self.take_turn(Turn { calls, next }, timeout).await
     }
 
-    /// Begins the call after a wait in which it had no turn: the call that has it may be on a
-    /// runtime that stands still.
-    async fn begin_without_turn(&self) -> Result<Begun> {
+    /// Begins the call after a wait in which it has not asked. The call whose turn it was may be on
+    /// a runtime that stands still.
+    async fn begin_at_the_end(&self, calls: &WaitingCalls) -> Result<Begun> {
         match self.begin_now().await {
-            // The call that has the turn may have found the other one running.
-            Err(Error::Unavailable { .. }) => Err(self.in_progress(None)),
+            Err(Error::Unavailable { .. }) if calls.has_seen_running.load(Ordering::Acquire) => {
+                Err(self.in_progress(None))
+            }
             begun => begun,
         }
     }
@@ -70,13 +71,16 @@ impl PendingCall {
         mut timeout: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Begun> {
         let engine = self.manager.engine();
-        let (mut last, mut has_seen_running) = (self.in_progress(None), false);
+        let (calls, mut last) = (Arc::clone(&turn.calls), None);
         loop {
             let pause = turn.next.since(engine.now());
             if !pause.is_zero() {
                 tokio::select! {
                     biased;
-                    () = &mut timeout => return Err(last),
+                    () = &mut timeout => {
+                        let Some(last) = last else { return self.begin_at_the_end(&calls).await };
+                        return Err(last);
+                    }
                     () = turn.calls.wait_for_change(engine) => {}
                     () = engine.backend.sleep(pause) => {}
                 }
@@ -86,16 +90,18 @@ impl PendingCall {
             let now = engine.now();
             match asked {
                 Ok(Asked::Started(execution)) => {
+                    calls.has_seen_running.store(true, Ordering::Release);
                     *turn.next = BootInstant::START;
                     return Ok(Begun::Started(Box::new(execution.with_turn(turn))));
                 }
                 Ok(Asked::Found(found)) => {
                     let decided = self.decide(&found);
                     if let IdempotencyReply::Running { lease_left, is_queued, .. } = found {
-                        turn.calls.is_queued.store(is_queued, Ordering::Release);
+                        calls.is_queued.store(is_queued, Ordering::Release);
+                        calls.has_seen_running.store(true, Ordering::Release);
                         *turn.next = now.plus(check_after.min(Duration::from_millis(lease_left)));
                         let Err(error @ Error::InProgress { .. }) = decided else { return decided };
-                        (last, has_seen_running) = (error, true);
+                        last = Some(error);
                         continue;
                     }
                     *turn.next = BootInstant::START;
@@ -105,8 +111,11 @@ impl PendingCall {
                     return decided;
                 }
                 Err(error @ Error::Unavailable { .. }) => {
+                    let has_seen_running = calls.has_seen_running.load(Ordering::Acquire);
                     if !has_seen_running {
-                        last = error;
+                        last = Some(error);
+                    } else if last.is_none() {
+                        last = Some(self.in_progress(None));
                     }
                     *turn.next = now.plus(check_after);
                 }

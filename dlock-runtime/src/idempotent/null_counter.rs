@@ -1,26 +1,30 @@
-//! [`NullCheck`], which finds values that JSON writes as the `null` of another value.
+//! [`NullCounter`], which finds values that JSON writes as the `null` of another value.
 
+use std::cell::Cell;
 use std::fmt::Display;
 
 use serde::Serialize;
 use serde::de::value::Error;
 use serde::ser::{
-    Error as _, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
+    SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
     SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
-/// Checks that no part of a value is a `Some` that JSON writes as `null`, and so as a `None`.
+/// Counts the parts of a value that are a `Some` which JSON writes as `null`, and so as a `None`:
+/// `Some(())`, `Some(None)`, and `Some(f64::NAN)`.
 ///
 /// # Errors
 ///
-/// There is such a part, such as `Some(())`, `Some(None)`, or `Some(f64::NAN)`; or the value cannot
-/// be serialized.
-pub(super) fn check_nulls(value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
-    value.serialize(NullCheck).map(drop)
+/// The value cannot be serialized.
+pub(super) fn count_hidden(value: &(impl Serialize + ?Sized)) -> Result<usize, Error> {
+    let hidden = Cell::new(0);
+    value.serialize(NullCounter(&hidden))?;
+    Ok(hidden.get())
 }
 
 /// A serializer that writes nothing. It returns whether JSON writes the value as `null`.
-struct NullCheck;
+#[derive(Clone, Copy)]
+struct NullCounter<'a>(&'a Cell<usize>);
 
 type Checked = Result<bool, Error>;
 
@@ -32,7 +36,7 @@ macro_rules! never_null {
     };
 }
 
-impl Serializer for NullCheck {
+impl Serializer for NullCounter<'_> {
     type Ok = bool;
     type Error = Error;
     type SerializeSeq = Self;
@@ -66,7 +70,9 @@ impl Serializer for NullCheck {
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Checked {
-        if value.serialize(self)? { Err(Error::custom("a `Some` is written as `null`")) } else { Ok(false) }
+        let is_null = value.serialize(self)?;
+        self.0.set(self.0.get() + usize::from(is_null));
+        Ok(is_null)
     }
 
     fn serialize_unit(self) -> Checked {
@@ -136,15 +142,15 @@ impl Serializer for NullCheck {
     }
 }
 
-/// Implements a trait for the parts of a value: each is checked, and the whole is not `null`.
-macro_rules! check_parts {
+/// Implements a trait for the parts of a value: each is counted, and the whole is not `null`.
+macro_rules! count_parts {
     ($($part:ident: $method:ident($($name:ty)?)),+ $(,)?) => {
-        $(impl $part for NullCheck {
+        $(impl $part for NullCounter<'_> {
             type Ok = bool;
             type Error = Error;
 
             fn $method<T: Serialize + ?Sized>(&mut self, $(_: $name,)? value: &T) -> Result<(), Error> {
-                check_nulls(value)
+                value.serialize(*self).map(drop)
             }
 
             fn end(self) -> Checked {
@@ -154,7 +160,7 @@ macro_rules! check_parts {
     };
 }
 
-check_parts! {
+count_parts! {
     SerializeSeq: serialize_element(),
     SerializeTuple: serialize_element(),
     SerializeTupleStruct: serialize_field(),
@@ -163,7 +169,7 @@ check_parts! {
     SerializeStructVariant: serialize_field(&'static str),
 }
 
-impl SerializeMap for NullCheck {
+impl SerializeMap for NullCounter<'_> {
     type Ok = bool;
     type Error = Error;
 
@@ -173,7 +179,7 @@ impl SerializeMap for NullCheck {
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
-        check_nulls(value)
+        value.serialize(*self).map(drop)
     }
 
     fn end(self) -> Checked {
