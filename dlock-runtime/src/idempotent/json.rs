@@ -85,6 +85,7 @@ mod tests {
     }
 
     /// An absent field, a field that is `null`, and a value.
+    #[allow(clippy::option_option, reason = "this is how serde distinguishes them")]
     #[test]
     fn a_type_that_reads_null_as_some_is_encoded() {
         fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<u8>>, D::Error> {
