@@ -206,7 +206,8 @@ pub enum Error {
 
     /// An earlier call completed, but its result is not stored. The body did not run again.
     ///
-    /// The result was larger than 64 KiB, or cannot be read from its JSON, as `NaN` and `Some(())`.
+    /// The result was larger than 64 KiB, or cannot be read from its JSON, such as `NaN` or
+    /// `Some(())`.
     #[error(
         "the call with idempotency key `{key}` has completed, and {} is not stored: it is too large, or cannot be read from its JSON; look up what the call did, then run `dlock idem resolve`",
         step.as_ref().map_or_else(|| "its result".to_owned(), |step| format!("the result of its step `{}`", Escaped(step)))

@@ -80,8 +80,9 @@ impl LockGuard {
     /// `tokio::time::timeout_at`.
     ///
     /// It is computed from [`remaining`](Self::remaining), and is on tokio's clock, which stops
-    /// while the machine is suspended; [`check`](Self::check) counts that time. Renewals move it. Just after a hand-off it is near, as for [`remaining`](Self::remaining).
-    /// If you pass the deadline on, [`extend`](Self::extend) the hold first, for one round trip.
+    /// while the machine is suspended; [`check`](Self::check) counts that time. Renewals move it.
+    /// Just after a hand-off it is near, as for `remaining`. If you pass the deadline on,
+    /// [`extend`](Self::extend) the hold first, for one round trip.
     #[must_use]
     pub fn deadline(&self) -> tokio::time::Instant {
         tokio::time::Instant::now() + self.remaining()

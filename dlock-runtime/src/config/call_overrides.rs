@@ -209,6 +209,7 @@ mod tests {
             ("a: lease=1s lease=2s", "`lease` is given twice"),
             ("a: lease", "`lease` is no option"),
             ("a: lease=10", "`lease=10`: `10` has no unit"),
+            ("a: backoff=2s..100ms", "the first delay is longer than the last one: swap them"),
             ("a: lease=10ms", "not between 100 ms and 365 days"),
             ("a: max_hold=1ms", "not between 100 ms and 365 days"),
             ("a: retry=many", "a number of retries"),

@@ -98,8 +98,8 @@ impl IdempotentRecord {
     /// give [`child_key`](Self::child_key) to the service that it calls.
     ///
     /// A step has one round trip. Its result is stored as JSON. If the result is larger than 64
-    /// KiB, if those of all steps are larger than 1 MiB, or if it cannot be read from its JSON, as
-    /// `NaN` and `Some(())`, this call still returns it. A later attempt then gets
+    /// KiB, if those of all steps are larger than 1 MiB, or if it cannot be read from its JSON,
+    /// such as `NaN` or `Some(())`, this call still returns it. A later attempt then gets
     /// [`Error::ResultNotStored`] instead of running the step again.
     ///
     /// If the body returns an error, nothing is stored.

@@ -286,7 +286,7 @@ impl<P> Idempotent<P> {
     ///
     /// Inside a lock, it runs the body within this future. The body gets a
     /// [record](IdempotentRecord) for its steps. Its value is stored as JSON. If the value is
-    /// larger than 64 KiB, or cannot be read from its JSON, as `NaN` and `Some(())`, this call
+    /// larger than 64 KiB, or cannot be read from its JSON, such as `NaN` or `Some(())`, this call
     /// still returns it, and later calls get [`Error::ResultNotStored`].
     ///
     /// The first call costs two round trips and one per renewal, a replay costs one.

@@ -111,12 +111,11 @@ impl PendingCall {
                     return decided;
                 }
                 Err(error @ Error::Unavailable { .. }) => {
-                    let has_seen_running = calls.has_seen_running.load(Ordering::Acquire);
-                    if !has_seen_running {
-                        last = Some(error);
-                    } else if last.is_none() {
-                        last = Some(self.in_progress(None));
-                    }
+                    last = if calls.has_seen_running.load(Ordering::Acquire) {
+                        last.or_else(|| Some(self.in_progress(None)))
+                    } else {
+                        Some(error)
+                    };
                     *turn.next = now.plus(check_after);
                 }
                 Err(error) => return Err(error),
