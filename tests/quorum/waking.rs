@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_runtime::LockManager;
+use dlock_runtime::{Error, LockManager};
 use dlock_tests::quorum::{Fate, LEASE};
 use dlock_tests::resp::Reply;
 use dlock_tests::world::name;
@@ -30,6 +30,27 @@ async fn until_subscribed(server: &RedisServer, key: &str, count: i64) {
     within(SOON, &format!("{key}: {count} subscribers"), subscribed).await;
 }
 
+/// Waits until `manager` knows which servers are down.
+///
+/// It still waits for their votes while it tries to reconnect to them. Such a vote decides a try if
+/// the message of one server arrives before the release at the other. `up` is a server that is not
+/// down, and `key` is not locked yet.
+async fn until_no_vote_is_awaited(manager: &LockManager, up: &RedisServer, key: &str) {
+    // Of the two servers that are up, one refuses the lock.
+    up.call(&["SET", &name(key), "another client"]);
+    let knows_all = async {
+        loop {
+            let tried = Moment::now();
+            let refused = manager.lock(key).acquire().await.expect_err("it is taken on one server");
+            assert!(matches!(refused, Error::Contended { .. } | Error::Unavailable { .. }), "{refused}");
+            if tried.elapsed() < Duration::from_millis(50) {
+                return;
+            }
+        }
+    };
+    within(SOON, "a try that waits for no vote", knows_all).await;
+}
+
 /// Spawns a task of `manager` that waits for `key`, and returns the time of its acquire.
 fn wait_for(manager: &LockManager, key: &str) -> tokio::task::JoinHandle<Moment> {
     let lock = manager.lock(key).wait(SOON);
@@ -44,17 +65,18 @@ fn wait_for(manager: &LockManager, key: &str) -> tokio::task::JoinHandle<Moment>
 #[tokio::test]
 async fn a_waiter_is_woken_by_whichever_servers_are_left() {
     let mut fleet = QuorumFleet::start(3).await;
-    let (ours, theirs) = (fleet.manager(NO_POLL).await, fleet.manager(NO_POLL).await);
+    // The second connect that times out shows that a server is down.
+    let options = format!("{NO_POLL}&connect_timeout=500ms");
+    let (ours, theirs) = (fleet.manager(&options).await, fleet.manager(&options).await);
     for few in [vec![], vec![0], vec![1], vec![2]] {
         let key = format!("woken:{few:?}");
         fleet.befall(&few, Fate::Frozen);
-        // A manager detects a frozen server by a request that times out after 500 ms. Until then,
-        // its tries wait for the vote of that server.
-        drop(theirs.lock(format!("probe:{few:?}")).wait(SOON).acquire().await.expect("it is free"));
-        tokio::time::sleep(Duration::from_millis(600)).await;
+        let up = (0..3).find(|at| !few.contains(at)).expect("most servers are up");
+        if !few.is_empty() {
+            until_no_vote_is_awaited(&theirs, &fleet.servers()[up], &format!("probe:{few:?}")).await;
+        }
         let held = ours.lock(&*key).wait(SOON).acquire().await.expect("the lock is free");
         let waiter = wait_for(&theirs, &key);
-        let up = (0..3).find(|at| !few.contains(at)).expect("most servers are up");
         until_subscribed(&fleet.servers()[up], &key, 1).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
 
