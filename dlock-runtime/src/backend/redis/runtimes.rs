@@ -317,6 +317,7 @@ mod tests {
     use super::*;
     use crate::backend::redis::tests::is_notified;
     use crate::backend::redis::transport::inline_io::InlineDriver;
+    use crate::backend::redis::transport::movable_stream::Relocation;
     use crate::protocol::deadline::BootInstant;
     use crate::simulated;
 
@@ -348,7 +349,8 @@ mod tests {
                 }
                 Poll::<()>::Pending
             });
-            let driver = own.block_on(async { InlineDriver::start(connection, Arc::default(), &runtimes) });
+            let driver =
+                own.block_on(async { InlineDriver::start(connection, Relocation::at_home(), &runtimes) });
             runtimes.adopt(driver.downgrade());
             Self { runtimes, own, callers: Some(callers), driver, sender, polled }
         }

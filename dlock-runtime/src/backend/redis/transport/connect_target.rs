@@ -259,7 +259,7 @@ impl ConnectTarget {
             #[cfg(feature = "tls")]
             tls: self.tls_connector().await?,
             inbound: Inbound::new(&self.shown, content),
-            relocation: Arc::<Relocation>::default(),
+            relocation: Relocation::at_home(),
         })
     }
 

@@ -306,10 +306,6 @@ impl Drop for PollTask {
         if self.is_on_own {
             self.driver.end();
         } else {
-            // Before the runtime ends its I/O: a sender may poll before the connection has moved.
-            if let Some(own) = self.driver.runtimes.own() {
-                self.driver.relocation.request(own);
-            }
             self.driver.runtimes.on_callers_ended();
         }
     }
@@ -357,7 +353,7 @@ mod tests {
 
     /// Starts a driver on the current runtime.
     fn start(connection: impl Future<Output = ()> + Send + 'static) -> InlineDriver {
-        InlineDriver::start(connection, Arc::default(), &Arc::default())
+        InlineDriver::start(connection, Relocation::at_home(), &Arc::default())
     }
 
     fn has_ended(driver: &InlineDriver) -> bool {
@@ -515,7 +511,7 @@ mod tests {
         callers.block_on(async { runtimes.set_callers() });
         let (sender, mut receiver) = unbounded_channel();
         let driver = own.block_on(async {
-            let (stream, relocation) = (TcpStream::connect(address).await, Arc::default());
+            let (stream, relocation) = (TcpStream::connect(address).await, Relocation::at_home());
             let mut stream = MovableStream::new(stream.expect("it connects"), Arc::clone(&relocation));
             let connection = async move {
                 while let Some(byte) = receiver.recv().await {

@@ -29,7 +29,7 @@ pub(super) mod in_flight;
 pub(super) mod inbound;
 pub(super) mod inline_io;
 pub(super) mod keepalive;
-mod movable_stream;
+pub(super) mod movable_stream;
 pub(super) mod redacted;
 mod resolve;
 pub(super) mod sharded_subscriber;
