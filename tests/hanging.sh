@@ -11,15 +11,17 @@ main() {
     local process=$1 limit=$2 log=${3:-/dev/null} old
     while kill -0 "$process" 2>/dev/null; do
         # One at a time: a program that has ended could have given its process id to another.
-        old=$(older_than "$limit" "$process")
+        old=$(older_than "$limit" "$process" $((SECONDS + 60)))
         [ -z "$old" ] || finish "$old" "$limit" "$log"
         sleep 1
     done
 }
 
-# Prints the process id of a test program, or of the `rustdoc` that runs one.
+# Prints the process id of a test program, or of the `rustdoc` that runs one, that is older than the
+# first argument, and not older than the third: `ps` shows an age of many years for a process that
+# started after it had read the clock.
 older_than() {
-    ps -A -o pid= -o ppid= -o etime= -o args= | awk -v limit="$1" -v root="$2" '
+    ps -A -o pid= -o ppid= -o etime= -o args= | awk -v limit="$1" -v root="$2" -v oldest="$3" '
         # [[days-]hours:]minutes:seconds
         function seconds(text, part, count, at, sum, days) {
             days = split(text, part, "-") == 2 ? part[1] : 0
@@ -32,7 +34,7 @@ older_than() {
             return pid == root
         }
         { parent[$1] = $2 }
-        / .*\/deps\/[a-z0-9_-]+-[0-9a-f]+( |$)/ || $4 ~ /(^|\/)rustdoc$/ { if (seconds($3) > limit) old[$1] }
+        / .*\/deps\/[a-z0-9_-]+-[0-9a-f]+( |$)/ || $4 ~ /(^|\/)rustdoc$/ { age = seconds($3); if (age > limit && age <= oldest) old[$1] }
         END { for (pid in old) if (descends(pid)) { print pid; exit } }'
 }
 

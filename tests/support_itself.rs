@@ -1,6 +1,9 @@
 //! Tests of the test support: a check that cannot fail proves nothing.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -97,35 +100,65 @@ fn a_server_dies_with_a_test_process_that_is_killed() {
     }
 }
 
-#[test]
-fn a_program_that_hangs_is_ended_with_the_names_of_its_tests() {
-    const NAME: &str = "a_program_that_hangs_is_ended_with_the_names_of_its_tests";
-    if std::env::var_os("DLOCK_TEST_VICTIM").is_some() {
-        std::thread::park_timeout(SOON * 4);
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    let log = folder.path().join("log");
+/// Runs the test `name` of this program for `time`, watched by `hanging.sh` with a limit of 1 s and
+/// `ps` in the folder `tools`. Returns the output of the script, and the exit code of the program.
+fn watched(name: &str, time: Duration, tools: &Path) -> (String, i32) {
+    let log = tools.join("log");
     let lines = ["     Running of.rs", "test slow has been running for over 60 seconds", "test slow ... ok"];
-    let hangs = format!("test {NAME} has been running for over 60 seconds");
+    let hangs = format!("test {name} has been running for over 60 seconds");
     std::fs::write(&log, [&lines[..], &[&hangs, ""]].concat().join("\n")).expect("it can be written");
     // Among the descendants of this shell, there are no programs of other tests.
     let mut shell = Command::new("sh");
-    shell.args(["-c", "\"$@\"; echo status $?", "sh"]).arg(std::env::current_exe().expect("a path"));
-    shell.args(["--exact", NAME]).env("DLOCK_TEST_VICTIM", "yes").stdout(Stdio::piped());
-    let mut shell = OwnChild::spawn(&mut shell, None).expect("the shell starts");
+    shell.args(["-c", "\"$@\"; exit $?", "sh"]).arg(std::env::current_exe().expect("a path"));
+    shell.args(["--exact", name]).env("DLOCK_TEST_VICTIM", time.as_millis().to_string());
+    let mut shell = OwnChild::spawn(shell.stdout(Stdio::null()), None).expect("the shell starts");
 
     let mut watch = Command::new("bash");
     watch.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/hanging.sh")).args([&shell.pid().to_string(), "1"]);
-    let watch = watch.arg(&log).stdout(Stdio::piped()).spawn().expect("bash starts");
-    shell.inner().wait().expect("the program ends");
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").expect("it is set"));
+    let watch = watch.arg(&log).env("PATH", path).stdout(Stdio::piped()).spawn().expect("bash starts");
+    let status = shell.inner().wait().expect("the program ends");
 
-    let printed = watch.wait_with_output().expect("it ends with the shell");
-    let printed = String::from_utf8_lossy(&printed.stdout);
+    let output = watch.wait_with_output().expect("it ends with the shell");
+    (String::from_utf8_lossy(&output.stdout).into_owned(), status.code().expect("the shell is not ended"))
+}
+
+/// Lasts for the time that [`watched`] asks for. Returns `false` in a usual run of the tests.
+fn is_watched() -> bool {
+    let time = std::env::var("DLOCK_TEST_VICTIM").ok().and_then(|time| time.parse().ok());
+    time.map(|ms| std::thread::sleep(Duration::from_millis(ms))).is_some()
+}
+
+#[test]
+fn a_program_that_hangs_is_ended_with_the_names_of_its_tests() {
+    const NAME: &str = "a_program_that_hangs_is_ended_with_the_names_of_its_tests";
+    if is_watched() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+
+    let (printed, code) = watched(NAME, SOON * 4, folder.path());
+
     let expected = format!("hangs: a test program, which is ended after 1 s, in: {NAME}");
     assert_eq!(printed.lines().next(), Some(&*expected), "{printed}");
-    let output = BufReader::new(shell.inner().stdout.take().expect("the output is piped"));
-    assert_eq!(output.lines().map_while(Result::ok).last().as_deref(), Some("status 137"));
+    assert_eq!(code, 137);
+}
+
+#[test]
+fn a_program_that_starts_while_ps_runs_is_not_ended() {
+    const NAME: &str = "a_program_that_starts_while_ps_runs_is_not_ended";
+    if is_watched() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let ps = folder.path().join("ps");
+    let ages = r#"PATH=${PATH#*:} ps "$@" | sed -E 's/^( *[0-9]+ +[0-9]+ +)[0-9:]+ /\1441077234-00:18:40 /'"#;
+    std::fs::write(&ps, format!("#!/bin/sh\n{ages}\n")).expect("it can be written");
+    std::fs::set_permissions(&ps, Permissions::from_mode(0o755)).expect("it is our file");
+
+    let (printed, code) = watched(NAME, Duration::from_millis(1_500), folder.path());
+
+    assert_eq!((&*printed, code), ("", 0));
 }
 
 #[tokio::test]
