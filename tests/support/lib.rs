@@ -9,6 +9,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`server`] | a real Redis or Valkey with its own folder, which can be frozen, killed, and restarted |
+//! | `port` | the ports of these servers, which stay theirs while they are down |
 //! | [`acl`] | the users that the operating guide describes |
 //! | [`wall_clock`] | the wall clock of a server or a process, which can step and drift |
 //! | [`authority`] | certificate authorities and the certificates that they sign |
@@ -56,6 +57,7 @@ pub mod judge;
 pub mod judges;
 pub mod maven;
 pub mod polls;
+mod port;
 pub mod process;
 pub mod proxy;
 pub mod quorum;

@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use crate::acl;
 use crate::authority::{Authority, Identity};
 use crate::child::OwnChild;
+use crate::port::ReservedPort;
 use crate::resp::{Client, Reply};
 use crate::wall_clock::WallClock;
 
@@ -37,6 +38,7 @@ pub struct RedisServer {
     port: u16,
     tls_port: Option<u16>,
     process: Option<OwnChild>,
+    _ports: Vec<ReservedPort>,
     // After the process, so that the folder is removed last.
     dir: TempDir,
 }
@@ -235,7 +237,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// Panics if the server does not reply within 2 s.
+    /// Panics if the server does not reply within 10 s.
     pub fn call<W: AsRef<[u8]>>(&self, words: &[W]) -> Reply {
         self.try_call(words, CALL_LIMIT).expect("the server replies")
     }
@@ -430,11 +432,11 @@ impl RedisServerBuilder {
                 lines.push(format!("tls-{option}-file \"{}\"", dir.path().join(file).display()));
             }
         }
-        let free = if has_bus { free_port_with_bus } else { free_port };
+        let free = if has_bus { ReservedPort::with_bus } else { ReservedPort::new };
         let mut log = String::new();
         for _ in 0..PORTS_TO_TRY {
-            let port = free();
-            let tls_port = tls.is_some().then(free);
+            let reserved: Vec<_> = std::iter::once(free()).chain(tls.is_some().then(free)).collect();
+            let (port, tls_port) = (reserved[0].number(), reserved.get(1).map(ReservedPort::number));
             let mut lines = lines.clone();
             lines.extend(tls_port.map(|port| format!("tls-port {port}")));
             match launch(&binary, &lines, kind, clock.as_deref(), dir.path(), port) {
@@ -450,6 +452,7 @@ impl RedisServerBuilder {
                         port,
                         tls_port,
                         process,
+                        _ports: reserved,
                         dir,
                     };
                 }
@@ -564,20 +567,6 @@ fn log_says(log: &Path, ready: &str) -> bool {
     std::fs::read_to_string(log).is_ok_and(|text| text.contains(ready))
 }
 
-/// Returns a port that was free. If another process binds it first, the start fails, and is tried
-/// again.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("this machine has a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
-}
-
-/// Returns a free port for which the port of the cluster bus is also free.
-fn free_port_with_bus() -> u16 {
-    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let has_bus = |port: &u16| port.checked_add(BUS_ABOVE).is_some_and(is_free);
-    std::iter::repeat_with(free_port).find(has_bus).expect("this does not end")
-}
-
 /// Returns `true` if the binary was built with TLS.
 ///
 /// With a port for TLS and no certificate, each build ends before it listens. Only a build with TLS
@@ -605,13 +594,12 @@ fn find_binary() -> PathBuf {
     )
 }
 
-/// The distance from the port of a cluster server to the port of its bus.
-const BUS_ABOVE: u16 = 10_000;
 const SOCKET: &str = "redis.sock";
 const CERTIFICATE: &str = "server.crt";
 const KEY: &str = "server.key";
 const AUTHORITY: &str = "authority.crt";
 const PORTS_TO_TRY: u32 = 5;
 const START_LIMIT: Duration = Duration::from_secs(10);
-const CALL_LIMIT: Duration = Duration::from_secs(2);
+/// Long enough for a server on a busy machine that was just resumed.
+const CALL_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(3);
