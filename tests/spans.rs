@@ -3,6 +3,7 @@
 //! This is a separate program, as it installs the log of the whole process. Each test uses its own
 //! key.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -372,10 +373,11 @@ async fn an_outage_under_many_callers_is_logged_once_per_second() {
     let port = format!(":{}", server.port());
     server.kill();
     let away = Moment::now();
+    let has_been_logged = Cell::new(false);
 
     let callers = (0..50).map(|_| async {
         let mut calls = 0_usize;
-        while away.elapsed() < Duration::from_millis(2_200) {
+        while !has_been_logged.get() {
             let failed = locks.lock(key).acquire().await;
             assert!(failed.as_ref().is_err_and(Error::is_unavailable), "{failed:?}");
             calls += 1;
@@ -383,7 +385,14 @@ async fn an_outage_under_many_callers_is_logged_once_per_second() {
         }
         calls
     });
-    let calls: usize = join_all(callers).await.into_iter().sum();
+    let three_times = async {
+        while logged_under("dlock.unavailable", key).len() < 3 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        has_been_logged.set(true);
+    };
+    let all = async { tokio::join!(join_all(callers), three_times).0 };
+    let calls: usize = within(Duration::from_secs(20), "three events", all).await.into_iter().sum();
 
     let seconds = usize::try_from(away.elapsed().as_secs()).expect("a few seconds");
     let (mut unavailable, mut disconnected) = (Vec::new(), 0);

@@ -7,7 +7,8 @@ use dlock_runtime::scheduled::{FailedRun, RunOutcome, Schedule};
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::acl::{self, BEHIND_SENTINELS, IN_A_CLUSTER, WITH_JOBS};
 use dlock_tests::sentinel::End;
-use dlock_tests::{ClusterFleet, RedisServer, SentinelFleet, within};
+use dlock_tests::{ClusterFleet, RedisServer, SentinelFleet, until, within};
+use tokio::time::Instant;
 
 use super::{LONG, every, run};
 
@@ -29,9 +30,11 @@ async fn live_through(a: &LockManager, b: &LockManager, name: &str) {
     assert!(matches!(failed, Err(Error::InvalidKey { .. })), "{name}: {failed:?}");
     assert_eq!(run(b, name, &daily()).await.map(|tick| tick.attempt()), Some(2), "{name}");
     assert_eq!(run(a, name, &daily()).await, None, "{name}");
-    let (long, job) = (daily().lease(Duration::from_millis(300)), a.job(name));
-    let renewed = job.run_slot(SystemTime::now() + LONG, &long, async |_| {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+    let (long, job) = (daily().lease(Duration::from_secs(2)), a.job(name));
+    let renewed = job.run_slot(SystemTime::now() + LONG, &long, async |tick| {
+        let end = || Instant::now() + tick.lease().remaining();
+        let first = end();
+        until("a renewal", async || end() > first + Duration::from_millis(250)).await;
         Ok::<_, Error>(())
     });
     assert_eq!(renewed.await.expect(name), Some(()));

@@ -87,7 +87,7 @@ async fn a_leader_whose_renewal_hangs_stops_before_its_successor_leads() {
         let of_a = within(LONG, "the first term", leads.recv()).await.expect("it leads");
 
         hang(&proxy);
-        let mut terms_of_b = lead(&b, Duration::from_millis(500));
+        let mut terms_of_b = lead(&b, Duration::from_secs(5));
         let of_b = within(LONG, "the second term", terms_of_b.recv()).await.expect("it leads");
         let began = Moment::now();
         let stopped = async {

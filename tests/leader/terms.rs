@@ -217,6 +217,7 @@ async fn a_quorum_elects_leaders() {
     let (a, b) = (quorum.manager("").await, quorum.manager("").await);
     let first = next(&mut lead(&a, "indexer")).await;
     let mut terms_of_b = lead(&b, "indexer");
+    quorum.until_waiting("leader:indexer").await;
 
     a.leader("indexer").resign().await.expect("a valid name");
 
@@ -233,6 +234,7 @@ async fn a_watch_reports_the_terms_of_a_quorum() {
     let first = next(&mut lead(&a, "indexer")).await;
     let mut terms_of_b = lead(&b, "indexer");
     assert_reports(&mut watch, &a, first).await;
+    quorum.until_waiting("leader:indexer").await;
 
     a.leader("indexer").resign().await.expect("a valid name");
 

@@ -84,8 +84,8 @@ async fn every_java_thread_acquires_after_our_release() {
 async fn java_is_woken_when_the_remaining_lease_is_shortened() {
     let Some(Fleet { ours, mut java, server }) = Fleet::start().await else { return };
     let lock = ours.lock("k").lease(Duration::from_secs(30)).min_hold(Duration::from_secs(1));
-    let guard = lock.acquire().await.expect("free");
     let taken = Moment::now();
+    let guard = lock.acquire().await.expect("free");
     java.tell("t1", "trylock k 20000 0");
     crate::until_subscribed(from_ref(&server), "k").await;
 

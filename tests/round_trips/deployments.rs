@@ -8,7 +8,7 @@ use dlock_runtime::{LockGuard, LockManager};
 use dlock_tests::quorum::QuorumFleet;
 use dlock_tests::resp::Reply;
 use dlock_tests::sentinel::{MASTER, start_sentinel};
-use dlock_tests::{Proxy, RedisServer, within};
+use dlock_tests::{Proxy, RedisServer, until, within};
 
 use super::slow_network::hand_off;
 use super::wire::{ROUND_TRIP, STEADY, Wire, assert_takes, cost, time};
@@ -208,8 +208,7 @@ async fn a_long_hold_is_checked_once_for_tracking() {
     let manager = wire.manager_with("").await;
     // The first long hold establishes the tracking connection, and is checked again over it.
     let first = hold(&manager, "first").await;
-    let _ = wire.proxy.on_request(b"TRACKING").await;
-    let _ = wire.proxy.on_request(b"GETRANGE").await;
+    until("both checks", async || wire.server.command_count("getrange") >= 2).await;
     release(first).await;
 
     let cost = wire

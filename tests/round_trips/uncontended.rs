@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
+use dlock_tests::until;
 
 use super::wire::Wire;
 use super::{LONG, call, hold, release};
@@ -222,9 +223,7 @@ async fn a_renewal_of_a_tracked_lock_checks_it_once_more() {
         manager.lock("order:7").lease(Duration::from_secs(3)).acquire().await.expect("the lock is free");
     // The tracking connection is established for the first lock that is held for long. The lock is
     // checked before that, and again over that connection.
-    for _ in 0..2 {
-        let _ = wire.proxy.on_request(b"$8\r\nGETRANGE\r\n").await;
-    }
+    until("both checks", async || wire.server.command_count("getrange") >= 2).await;
 
     let cost = wire.cost(one_more(&wire, &manager)).await;
 

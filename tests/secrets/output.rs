@@ -101,13 +101,13 @@ async fn a_hashed_value_is_in_no_error_and_no_line_of_the_log() {
         LockManager::connect(&server.url_with("?tracking=off")).await.expect("it accepts connections");
     let other = LockManager::connect(&server.url()).await.expect("it accepts connections");
     let key = || KeyBuilder::default().text("mail:").hashed("address", SECRET).build().expect("it is a key");
-    let lease = Duration::from_millis(600);
+    let lease = Duration::from_secs(2);
 
     let lock = manager.lock(key()).lease(lease);
     let guard = lock.acquire().await.expect("the lock is free");
     let contended = other.lock(key()).retry(1).acquire().await.expect_err("it is held");
     let nested = lock.run(async |_guard| ()).await.expect_err("it is held by another guard");
-    let held_for = lock.clone().wait(lease).acquire().await.expect_err("it is held");
+    let held_for = lock.clone().wait(lease / 8).acquire().await.expect_err("it is held");
     server.kill();
     within(SOON, "the loss", guard.lost()).await;
     let lost = guard.check().expect_err("no renewal succeeds");

@@ -9,6 +9,7 @@ use std::time::Duration;
 use dlock_runtime::LockManager;
 
 use crate::acl;
+use crate::clock::until;
 use crate::resp::Reply;
 use crate::server::{RedisServer, RedisServerBuilder};
 use crate::world::name;
@@ -101,6 +102,20 @@ impl QuorumFleet {
                 Fate::Restarted => {}
             }
         }
+    }
+
+    /// Waits until a process waits for the lock `key` at every server.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a server does not reply.
+    pub async fn until_waiting(&self, key: &str) {
+        let channel = format!("dlock:free:{}", name(key));
+        let is_waiting = |server: &RedisServer| match server.call(&["PUBSUB", "NUMSUB", &channel]) {
+            Reply::List(pair) => pair.last().and_then(Reply::integer).is_some_and(|count| count > 0),
+            _ => false,
+        };
+        until("a waiter at every server", async || self.servers.iter().all(is_waiting)).await;
     }
 
     /// Returns the number of servers that have the key of the lock `key`.

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of, until_waiting};
+use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of, until_waiting, with_delay};
 
 #[tokio::test]
 async fn a_body_that_a_timeout_ends_releases_at_once() {
@@ -66,17 +66,17 @@ async fn joined_calls_of_one_task_all_acquire() {
 #[tokio::test]
 async fn two_guards_of_one_key_in_one_task_are_contended() {
     let server = RedisServer::start();
-    let lock = manager_of(&server).await.lock(KEY).lease(LONG).wait(Duration::from_millis(300));
+    let wait = Duration::from_millis(300);
+    let lock = manager_of(&server).await.lock(KEY).lease(LONG).wait(wait);
 
-    let started = Instant::now();
-    let outcomes = tokio::join!(lock.acquire(), lock.acquire());
-    let took = started.elapsed();
+    let both = async { tokio::join!(lock.acquire(), lock.acquire()) };
+    let (outcomes, late) = with_delay(wait, both).await;
 
     let (first, second) = &outcomes;
     let refused =
         [first, second].into_iter().filter_map(|outcome| outcome.as_ref().err()).collect::<Vec<_>>();
     assert!(matches!(refused[..], [Error::Contended { .. }]), "{outcomes:?}");
-    assert!(took < Duration::from_millis(400), "{took:?}");
+    assert!(late < Duration::from_millis(100), "{late:?}");
     drop(outcomes);
     assert_nothing_is_left(&server, PROMPT).await;
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, LossCause};
 use dlock_tests::polls::poll_with;
-use dlock_tests::{Moment, RedisServer, within};
+use dlock_tests::{RedisServer, within};
 
-use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of, until_waiting};
+use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of, until_waiting, with_delay};
 
 const LEASE: Duration = Duration::from_millis(600);
 
@@ -18,16 +18,16 @@ async fn a_forgotten_guard_is_bounded_by_max_hold_and_shutdown() {
     mem::forget(manager.lock("bounded").lease(LEASE).max_hold(LEASE).acquire().await.expect("it is free"));
     mem::forget(manager.lock(KEY).lease(LEASE).acquire().await.expect("it is free"));
 
-    let taken = Moment::now();
-    let bounded = other.lock("bounded").lease(LONG).wait(LONG).acquire().await.expect("max_hold has elapsed");
-    let after = taken.elapsed();
+    let bounded = other.lock("bounded").lease(LONG).wait(LONG);
+    let (bounded, late) = with_delay(LEASE * 2, bounded.acquire()).await;
+    let bounded = bounded.expect("max_hold has elapsed");
     let kept = other.lock(KEY).lease(LONG).wait(LEASE * 2).acquire().await;
     manager.shutdown(Duration::from_millis(50)).await;
     let again = other.lock(KEY).lease(LONG).wait(LONG);
     let freed = within(PROMPT, "the lock after the shutdown", again.acquire()).await;
     let freed = freed.expect("shutdown releases it");
 
-    assert!(after < LEASE * 2 + Duration::from_millis(250), "{after:?}");
+    assert!(late < Duration::from_millis(250), "{late:?}");
     assert!(
         matches!(kept, Err(Error::Contended { .. })),
         "a live process renews a leaked guard's lock: {kept:?}"
@@ -49,14 +49,13 @@ async fn a_waiter_that_is_never_polled_again_is_bounded_by_max_hold() {
     until_waiting(&server, KEY, 1).await;
 
     held.release().await.expect("it is held");
-    let granted = Moment::now();
-    let next = within(LONG, "the lock", other.lock(KEY).lease(LONG).wait(LONG).acquire()).await;
-    let took = granted.elapsed();
+    let next = within(LONG, "the lock", other.lock(KEY).lease(LONG).wait(LONG).acquire());
+    let (next, late) = with_delay(LEASE * 2, next).await;
     // A late poll returns the loss.
     let reported = within(PROMPT, "the loss", forgotten).await;
 
     assert!(next.is_ok(), "{next:?}");
-    assert!(took < LEASE * 2 + Duration::from_millis(250), "{took:?}");
+    assert!(late < Duration::from_millis(250), "{late:?}");
     assert!(matches!(reported, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{reported:?}");
     drop(next);
     assert_nothing_is_left(&server, PROMPT).await;
@@ -96,13 +95,11 @@ async fn a_call_that_is_never_polled_again_is_bounded_by_max_hold() {
     };
     within(LONG, "the hold", entered).await;
 
-    let taken = Moment::now();
-    let next = other.lock(KEY).lease(LONG).wait(LONG).acquire().await;
-    let after = taken.elapsed();
+    let (next, late) = with_delay(LEASE * 2, other.lock(KEY).lease(LONG).wait(LONG).acquire()).await;
     // A late poll returns the loss.
     let reported = within(PROMPT, "the loss", call).await;
 
     assert!(next.is_ok(), "{next:?}");
-    assert!(after < LEASE * 2 + Duration::from_millis(250), "{after:?}");
+    assert!(late < Duration::from_millis(250), "{late:?}");
     assert!(matches!(reported, Err(Error::Lost { cause: LossCause::MaxHold, .. })), "{reported:?}");
 }

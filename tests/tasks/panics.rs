@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
-use dlock_tests::{RedisServer, within};
+use dlock_tests::{RedisServer, until, within};
 use tokio::sync::{Notify, oneshot};
 
 use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of};
@@ -73,8 +73,7 @@ async fn a_panic_in_a_destructor_of_a_cancelled_body_releases() {
 async fn destructor_panic_after_a_loss_harms_no_other_lock() {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
-    let beside =
-        manager.lock("beside").lease(Duration::from_millis(600)).acquire().await.expect("it is free");
+    let beside = manager.lock("beside").lease(Duration::from_secs(5)).acquire().await.expect("it is free");
     let lock = manager.lock(KEY).lease(LONG);
     let (entered, has_entered) = oneshot::channel();
     let call = tokio::spawn(async move {
@@ -91,7 +90,7 @@ async fn destructor_panic_after_a_loss_harms_no_other_lock() {
     let other = manager_of(&server).await;
     assert!(other.force_release(KEY).await.expect("the server replies"));
     let panicked = within(LONG, "the end of the call", call).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    until("a renewal", async || server.command_count("pexpire") > 0).await;
     let kept = beside.check();
     beside.release().await.expect("it was renewed throughout");
 

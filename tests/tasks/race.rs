@@ -40,6 +40,19 @@ async fn a_release_behind_a_renewal_that_is_under_way_leaves_nothing() {
 
 #[tokio::test]
 async fn releases_around_the_first_renewal_leave_nothing() {
+    let mut renewed = Vec::new();
+    // A stall of one thread may separate the renewals from the releases.
+    for _ in 0..10 {
+        renewed.push(release_around_the_first_renewal().await);
+        if renewed.last().is_some_and(|renewed| (1..400).contains(renewed)) {
+            return;
+        }
+    }
+    panic!("no release raced a renewal: {renewed:?} of 400 were renewed before their release");
+}
+
+/// Returns how many of 400 holds were renewed before their release.
+async fn release_around_the_first_renewal() -> u64 {
     let server = RedisServer::start();
     let manager = manager_of(&server).await;
     let mut holds = JoinSet::new();
@@ -60,11 +73,8 @@ async fn releases_around_the_first_renewal_leave_nothing() {
     let renewed = server.command_count("pexpire");
 
     assert!(outcomes.iter().all(|outcome| matches!(outcome, (Ok(()), Ok(())))), "{outcomes:?}");
-    assert!(
-        renewed > 0 && renewed < 400,
-        "{renewed} were renewed before their release: no release raced a renewal"
-    );
     assert_quiet(&server).await;
+    renewed
 }
 
 /// Asserts that no key is left, that none is written later, and that no command checks released

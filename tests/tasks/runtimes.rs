@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::LockManager;
-use dlock_tests::{RedisServer, thread_within, within};
+use dlock_tests::{RedisServer, thread_within, until, within};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
 use super::{KEY, LONG, PROMPT, assert_nothing_is_left, until_waiting};
 
-const LEASE: Duration = Duration::from_millis(300);
+const LEASE: Duration = Duration::from_secs(1);
 
 fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime starts")
@@ -41,7 +41,9 @@ async fn scenario(url: String, server: Arc<RedisServer>) {
             async move { lock.acquire().await.map(drop) }
         });
         until_waiting(&server, KEY, 1).await;
-        tokio::time::sleep(LEASE * 3).await;
+        let before = server.command_count("pexpire");
+        let renewed = async || server.command_count("pexpire") >= before + 4;
+        until("renewals for longer than a lease", renewed).await;
         cut.abort();
         (guard.fencing_token().await, waiter, *Rc::clone(&bound))
     };

@@ -133,6 +133,8 @@ fn too_large() -> String {
 mod tests {
     use std::sync::mpsc;
 
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::bounds::assert_listed;
 
@@ -203,20 +205,26 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_read_that_hangs_ends_in_time_and_starts_no_second_thread() {
         let reader = CertificateReader::default();
         let limit = Duration::from_millis(50);
         let (finish, finished) = mpsc::channel::<()>();
-        let hangs = reader.run(limit, move |current| {
+        let (start, started) = mpsc::channel();
+        let mut hangs = Box::pin(reader.run(limit, move |current| {
             current.starts("tls_cert", "`/nfs/client.pem`");
+            let _ = start.send(());
             let _ = finished.recv();
             Ok(())
-        });
+        }));
+        assert!((&mut hangs).now_or_never().is_none());
+        // This blocks the runtime, whose clock stands still meanwhile.
+        started.recv_timeout(Duration::from_secs(20)).expect("the thread runs");
 
         let first = hangs.await.expect_err("it hangs").to_string();
         let second = reader.run(limit, |_| Ok(())).await.expect_err("the first is in progress").to_string();
         drop(finish);
+        tokio::time::resume(); // the next thread takes real time
         let third = reader.run(Duration::from_secs(20), |_| Ok(7)).await;
 
         for refused in [first, second] {

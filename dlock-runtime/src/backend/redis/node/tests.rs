@@ -37,7 +37,7 @@ async fn a_given_up_connection_completes_each_request_once() {
 /// A late reply to an earlier question comes before the reply to the next one.
 #[tokio::test]
 async fn late_descriptions_do_not_end_the_connection() {
-    let test = TestNode::new(Duration::from_millis(200)).await;
+    let test = TestNode::new(Duration::from_secs(1)).await;
     test.set_reply("INFO", &bulk(&"a".repeat(100_000)));
     let (stalled, epoch) = (test.stall("INFO"), test.connection().epoch);
     let mut question = Pipeline::new();
