@@ -19,7 +19,8 @@ use tokio::runtime::{Builder, Runtime};
 
 const LONG: Duration = Duration::from_secs(30);
 
-const LEASE: Duration = Duration::from_millis(300);
+/// The longest for which the votes of the quorum count.
+const LEASE: Duration = dlock_tests::quorum::LEASE;
 
 /// Unparks the thread that polls.
 struct Unpark(Thread);

@@ -71,9 +71,9 @@ async fn use_all(server: &mut RedisServer) {
     assert!(tls.is_err_and(|error| error.is_unavailable()));
     for url in [server.url(), server.url_with("?connect=lazy"), "memory://".to_owned()] {
         let locks = LockManager::connect(&url).await.expect("it runs");
-        let lock = locks.lock("order:7").lease(Duration::from_millis(100));
+        let lock = locks.lock("order:7").lease(Duration::from_millis(600));
         let held = lock.acquire().await.expect("it is free");
-        let refused = lock.clone().wait(Duration::from_millis(150)).acquire().await;
+        let refused = lock.clone().wait(Duration::from_millis(300)).acquire().await; // a renewal is due at 200 ms
         assert!(refused.is_err_and(|error| error.is_contended()));
         drop(held);
         let ran = locks.idempotent("charge:7").run(async |_| Ok::<_, Error>(7)).await;

@@ -21,7 +21,7 @@ fn assert_unacknowledged(refused: Result<dlock_runtime::LockGuard, dlock_runtime
 #[tokio::test]
 async fn acknowledged_lock_is_held_and_exists_on_the_replica() {
     let pair = Pair::start().await;
-    let manager = pair.manager(1).await;
+    let manager = pair.patient().await;
 
     let guard = manager.lock("order:7").acquire().await.expect("the replica acknowledges");
 
@@ -79,7 +79,7 @@ async fn a_replica_that_comes_later_is_good_enough() {
 #[tokio::test]
 async fn handed_off_lock_starts_after_the_replica_acknowledges() {
     let pair = Pair::start().await;
-    let (holder, waiter) = (pair.manager(1).await, pair.manager(1).await);
+    let (holder, waiter) = (pair.patient().await, pair.manager(1).await);
     let held = holder.lock("order:7").acquire().await.expect("the lock is free");
     let lock = waiter.lock("order:7").wait(LONG);
     let call = tokio::spawn(async move { (lock.acquire().await, Moment::now()) });
@@ -101,7 +101,7 @@ async fn handed_off_lock_starts_after_the_replica_acknowledges() {
 #[tokio::test]
 async fn a_forged_grant_costs_the_waiter_only_time() {
     let pair = Pair::start().await;
-    let (holder, waiter) = (pair.manager(1).await, pair.manager(1).await);
+    let (holder, waiter) = (pair.patient().await, pair.manager(1).await);
     let held = holder.lock("order:7").acquire().await.expect("the lock is free");
     let lock = waiter.lock("order:7").wait(LONG);
     let mut call = tokio::spawn(async move { lock.acquire().await });
@@ -124,7 +124,7 @@ async fn a_forged_grant_costs_the_waiter_only_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reacquire_right_after_a_release_succeeds() {
     let pair = Pair::start().await;
-    let manager = pair.manager(1).await;
+    let manager = pair.patient().await;
 
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..64 {

@@ -22,7 +22,7 @@ const ENDS: [(&str, bool); 2] = [("completed", true), ("forgotten", false)];
 async fn an_end_that_no_replica_has_is_pending_until_one_has_it() {
     for (key, succeeds) in ENDS {
         let pair = pair_with_records().await;
-        let manager = pair.manager(1).await;
+        let manager = pair.patient().await;
         let call = manager.idempotent(key);
         let ended = call.run_attached(async |_record| {
             pair.replica.pause();
@@ -43,7 +43,7 @@ async fn an_end_that_no_replica_has_is_pending_until_one_has_it() {
 #[tokio::test]
 async fn a_forgotten_call_is_gone_from_the_replicas() {
     let pair = pair_with_records().await;
-    let manager = pair.manager(1).await;
+    let manager = pair.patient().await;
     let record = "dlock:k##idem";
     let call = manager.idempotent("k");
     let failed = call.run_attached(async |_record| {

@@ -20,7 +20,7 @@ async fn lost(guard: &LockGuard) -> Moment {
 async fn with_a_frozen_replica_a_hold_ends_at_its_deadline() {
     let pair = Pair::start().await;
     let manager = pair.manager(1).await;
-    let guard = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
+    let guard = manager.lock("order:7").lease(LEASE).wait(LONG).acquire().await.expect("the lock is free");
     tokio::time::sleep(LEASE / 2).await;
     assert!(guard.check().is_ok());
 
@@ -35,7 +35,7 @@ async fn with_a_frozen_replica_a_hold_ends_at_its_deadline() {
 async fn replica_frozen_for_less_than_the_lease_loses_no_lock() {
     let pair = Pair::start().await;
     let manager = pair.manager(1).await;
-    let guard = manager.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
+    let guard = manager.lock("order:7").lease(LEASE).wait(LONG).acquire().await.expect("the lock is free");
 
     pair.replica.pause();
     tokio::time::sleep(LEASE / 2).await;
@@ -52,7 +52,7 @@ async fn replica_frozen_for_less_than_the_lease_loses_no_lock() {
 async fn extension_below_the_remaining_lease_is_acknowledged() {
     let pair = Pair::start().await;
     let manager = pair.manager(1).await;
-    let guard = manager.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
+    let guard = manager.lock("order:7").lease(LONG).wait(LONG).acquire().await.expect("the lock is free");
 
     // A replica reports its offset once per second without a request. Afterward, it lacks no
     // earlier write.

@@ -42,6 +42,13 @@ impl Pair {
         manager.expect("the master accepts connections")
     }
 
+    /// Connects a manager that waits for one acknowledgement, which may be late: for calls that
+    /// expect it in one try.
+    pub(crate) async fn patient(&self) -> LockManager {
+        let manager = LockManager::builder(&self.master.url()).replica_acks(1).response_timeout(LONG / 6);
+        manager.connect().await.expect("the master accepts connections")
+    }
+
     /// Returns `true` if the lock's key exists on the master.
     pub(crate) fn holds(&self, key: &str) -> bool {
         self.master.call(&["EXISTS", &name(key)]).integer() == Some(1)

@@ -17,7 +17,7 @@ async fn frozen_replica_does_not_delay_releases_or_plain_managers() {
     let (acked, plain) = (pair.manager(1).await, pair.manager(0).await);
     let mut held = Vec::new();
     for number in 0..20 {
-        held.push(acked.lock(format!("held:{number}")).acquire().await.expect("the lock is free"));
+        held.push(acked.lock(format!("held:{number}")).wait(LONG).acquire().await.expect("the lock is free"));
     }
 
     pair.replica.pause();

@@ -36,7 +36,12 @@ async fn hold(manager: &LockManager, key: &str) -> LockGuard {
 
 /// Returns `true` if `key` is held, as seen by a manager and a task that inherit nothing.
 async fn is_held(world: &World, key: &'static str) -> bool {
-    let lock = world.manager().await.lock(key).lease(LONG);
+    is_held_for(&world.manager().await, key).await
+}
+
+/// As [`is_held`], with a manager that is connected already.
+async fn is_held_for(manager: &LockManager, key: &'static str) -> bool {
+    let lock = manager.lock(key).lease(LONG);
     let outsider = tokio::spawn(async move {
         match lock.try_acquire().await.expect("the backend replies") {
             Some(guard) => {

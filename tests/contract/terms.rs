@@ -212,9 +212,10 @@ async fn granted_long_ago<T>(world: &World, call: impl Future<Output = T>) -> T 
 async fn min_hold_applies_if_the_body_outlives_its_lease(world: World) {
     let (manager, other) = (world.manager().await, world.manager().await);
     let begun = Instant::now();
-    let lock = manager.lock("job").lease(LEASE / 2).max_hold(LEASE).min_hold(MAX * 2).on_lost(OnLost::Finish);
+    let lock =
+        manager.lock("job").lease(LEASE * 2).max_hold(LEASE * 2).min_hold(MAX * 3).on_lost(OnLost::Finish);
 
-    let body = lock.run(async |_guard| world.let_pass(MAX + LEASE).await);
+    let body = lock.run(async |_guard| world.let_pass(LEASE * 4).await);
     let next = async {
         world.let_pass(LEASE / 4).await;
         wait_for(&other, "job").await.expect("no panic").map(|_guard| begun.elapsed())
@@ -222,7 +223,7 @@ async fn min_hold_applies_if_the_body_outlives_its_lease(world: World) {
     let (ended, next) = tokio::join!(body, next);
 
     assert!(ended.is_ok(), "{ended:?}");
-    assert!(next.as_ref().is_ok_and(|next| (MAX * 2..MAX * 2 + PROMPT).contains(next)), "{next:?}");
+    assert!(next.as_ref().is_ok_and(|next| (MAX * 3..MAX * 3 + PROMPT).contains(next)), "{next:?}");
 }
 
 async fn an_unreached_max_hold_has_no_effect(world: World) {
@@ -339,9 +340,10 @@ async fn min_hold_applies_after_max_hold(world: World) {
 
 async fn min_hold_on_ok_applies_after_max_hold_only_if_the_body_succeeds(world: World) {
     let manager = world.manager().await;
-    let of = |key| manager.lock(key).lease(LEASE).max_hold(LEASE).min_hold(LONG).min_hold_on(MinHoldOn::Ok);
+    let max = Duration::from_millis(1_500);
+    let of = |key| manager.lock(key).lease(max).max_hold(max).min_hold(LONG).min_hold_on(MinHoldOn::Ok);
     // The key lives on for most of a lease.
-    let beyond = LEASE + LEASE / 5;
+    let beyond = max + max / 20;
 
     let stopped = never(&of("stopped")).await;
     let run_beyond = async |key, result: Result<(), Error>| {

@@ -8,7 +8,7 @@ use dlock_tests::contract;
 use dlock_tests::world::World;
 use tokio::time::Instant;
 
-use super::{PROMPT, hold, is_held, wait_for};
+use super::{PROMPT, hold, is_held, is_held_for, wait_for};
 
 // With `layout=redisson`, a lock is not yielded to clients that poll.
 contract![@ordered
@@ -21,6 +21,7 @@ contract![@ordered
 
 async fn a_waiter_of_another_process_yields_after_a_long_hold(world: World) {
     let (first, second) = (sharing(&world).await, sharing(&world).await);
+    let outsider = world.manager().await;
     let held = hold(&first, KEY).await;
     let waiter = wait_for(&second, KEY);
     world.until_waiting(KEY, 1).await;
@@ -28,7 +29,7 @@ async fn a_waiter_of_another_process_yields_after_a_long_hold(world: World) {
 
     let released = Instant::now();
     held.release().await.expect("it was held");
-    let free = !is_held(&world, KEY).await;
+    let free = !is_held_for(&outsider, KEY).await;
     let granted = waiter.await.expect("the waiter does not panic");
 
     assert!(free && granted.is_ok(), "free: {free}, {granted:?}");
@@ -37,13 +38,14 @@ async fn a_waiter_of_another_process_yields_after_a_long_hold(world: World) {
 
 async fn a_waiter_of_the_same_process_yields_after_a_long_hold(world: World) {
     let manager = sharing(&world).await;
+    let outsider = world.manager().await;
     let held = hold(&manager, KEY).await;
     let waiter = wait_for(&manager, KEY);
     world.let_pass(LONG_HOLD).await;
 
     let released = Instant::now();
     held.release().await.expect("it was held");
-    let free = !is_held(&world, KEY).await;
+    let free = !is_held_for(&outsider, KEY).await;
     let granted = waiter.await.expect("the waiter does not panic");
 
     assert!(free && granted.is_ok(), "free: {free}, {granted:?}");
@@ -67,18 +69,21 @@ async fn an_immediate_reacquire_yields_after_a_long_hold(world: World) {
 
 async fn the_time_of_consecutive_holds_is_added_up(world: World) {
     let (first, second) = (sharing(&world).await, sharing(&world).await);
+    let outsider = world.manager().await;
     let held = hold(&first, KEY).await;
     let waiter = wait_for(&second, KEY);
     world.until_waiting(KEY, 1).await;
-    world.let_pass(LONG_HOLD * 2 / 3).await;
+    // Far below 500 ms, so that a late release does not yield by itself.
+    let first_part = Duration::from_millis(100);
+    world.let_pass(first_part).await;
     held.release().await.expect("it was held");
     let held = waiter.await.expect("the waiter does not panic").expect("it is handed off");
     let waiter = wait_for(&first, KEY);
     world.until_waiting(KEY, 1).await;
-    world.let_pass(LONG_HOLD * 2 / 3).await;
+    world.let_pass(LONG_HOLD - first_part).await;
 
     held.release().await.expect("it was held");
-    let free = !is_held(&world, KEY).await;
+    let free = !is_held_for(&outsider, KEY).await;
 
     assert!(free, "each held it for less than 500 ms, and both together for longer");
     assert!(waiter.await.expect("the waiter does not panic").is_ok());

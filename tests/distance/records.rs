@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::{Far, LONG, millis};
 
 /// Each round trip and a lease of about three of them, in milliseconds.
-const DISTANCES: [(u64, u64); 2] = [(100, 400), (300, 1_000)];
+const DISTANCES: [(u64, u64); 2] = [(300, 1_200), (450, 1_500)];
 
 /// Returns how long a body takes: a lease that is not renewed ends before it.
 const fn body(lease: u64) -> Duration {

@@ -82,13 +82,13 @@ async fn a_killed_command_connection_is_replaced_before_a_request() {
 
 #[tokio::test]
 async fn a_lost_renewal_reply_does_not_lose_a_valid_hold() {
-    let lease = Duration::from_secs(2);
+    let lease = Duration::from_secs(3);
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     // Otherwise an invalidation checks the lock earlier.
-    let url = proxy.url_with("?response_timeout=100ms&tracking=off");
+    let url = proxy.url_with("?response_timeout=300ms&tracking=off");
     let manager = LockManager::connect(&url).await.expect("it is open");
-    let held = manager.lock("order:7").lease(lease).acquire().await.expect("the lock is free");
+    let held = manager.lock("order:7").lease(lease).wait(LONG).acquire().await.expect("the lock is free");
 
     let answer = proxy.on_reply(b":1\r\n");
     proxy.swallow_replies();
@@ -108,7 +108,7 @@ async fn a_lost_confirmation_does_not_lose_a_valid_hold() {
     let proxy = Proxy::in_front_of(&server);
     let holder = manager_of(&server).await;
     // Replies are in request order, so the dropped request must be the last one in flight.
-    let url = proxy.url_with("?response_timeout=100ms&tracking=off");
+    let url = proxy.url_with("?response_timeout=300ms&tracking=off");
     let waiter = LockManager::connect(&url).await.expect("it is open");
     let held = holder.lock("order:7").lease(LONG).acquire().await.expect("the lock is free");
     let lock = waiter.lock("order:7").lease(LONG).wait(LONG);

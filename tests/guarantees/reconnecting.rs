@@ -193,6 +193,13 @@ async fn a_sent_acquire_is_cleaned_up_and_retried_with_a_new_token() {
     let manager = LockManager::connect(&url).await.expect("it is open");
     let value = || server.call(&["GET", &name("order:7")]).text().map(str::to_owned);
 
+    let all_arrived = async {
+        while proxy.stats().on_their_way > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(LONG, "the replies to the handshake", all_arrived).await;
+    let swallowed = proxy.on_reply(b"+OK\r\n");
     proxy.swallow_replies();
     let lock = manager.lock("order:7").lease(LONG);
     let call = tokio::spawn(async move { lock.acquire().await });
@@ -205,8 +212,10 @@ async fn a_sent_acquire_is_cleaned_up_and_retried_with_a_new_token() {
         }
     };
     let first = within(LONG, "the acquire", has_run).await;
+    // The proxy reads its orders when it delivers: only now is the reply lost for certain.
+    within(LONG, "the loss of the reply", swallowed).await;
+    proxy.pass(); // a connection that has lost bytes carries no more
     proxy.reset_all();
-    proxy.pass();
     let guard = within(LONG, "the lock", call).await.expect("no panic").expect("it was cleaned up");
 
     assert!(value().is_some_and(|second| second != first), "{first}, {:?}", value());

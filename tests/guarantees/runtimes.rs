@@ -241,8 +241,8 @@ fn a_background_release_leaves_although_its_runtime_is_blocked() {
 fn an_idle_connection_outlives_a_runtime_that_stands_still() {
     let (fleet, runtime) = (ClusterFleet::start(), MADE[0]());
     let key = fleet.key_in(0, "order");
-    let manager = runtime.block_on(connect(&fleet.url_with("?response_timeout=200ms")));
-    let guard = runtime.block_on(manager.lock(&key).acquire()).expect("the lock is free");
+    let manager = runtime.block_on(connect(&fleet.url_with("?response_timeout=200ms&tracking=off")));
+    let guard = runtime.block_on(manager.lock(&key).wait(LONG).acquire()).expect("the lock is free");
     runtime.block_on(guard.release()).expect("it is held");
     let server = fleet.server(fleet.masters()[0]);
     let connections = || {

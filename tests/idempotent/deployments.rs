@@ -110,7 +110,7 @@ async fn a_fail_over_of_a_cluster_loses_no_record_that_a_replica_has() {
     allow_records(fleet.servers());
     let [done, running, refused, careless] =
         ["done", "running", "refused", "careless"].map(|prefix| key_in_part_1(&fleet, prefix));
-    let url = fleet.url_with("?replica_acks=1&response_timeout=300ms");
+    let url = fleet.url_with("?replica_acks=1&response_timeout=1s");
     let (one, two, without_acks) =
         (connect(&url).await, connect(&url).await, connect(&fleet.url_with("")).await);
     let runs = [(); 4].map(|()| Runs::default());
@@ -181,7 +181,7 @@ async fn a_quorum_keeps_no_records() {
 async fn a_start_that_no_replica_has_is_undone() {
     let server = server();
     server.allow(acl::documented_besides(acl::WITH_ACKS));
-    let url = server.url_with("?replica_acks=1&response_timeout=300ms");
+    let url = server.url_with("?replica_acks=1&response_timeout=2s");
     let strict = LockManager::connect(&url).await.expect("the server takes managers");
     let plain = LockManager::connect(&server.url_with("")).await.expect("the server takes managers");
     let runs = Runs::default();

@@ -96,7 +96,7 @@ impl PausedBody {
 /// result.
 async fn crash(call: &Idempotent) {
     let entered = Notify::new();
-    let call = call.clone().lease(Duration::from_millis(100));
+    let call = call.clone().lease(Duration::from_millis(400));
     let mut attempt = Box::pin(call.run_attached(async |_record| {
         entered.notify_one();
         std::future::pending::<Result<u32, Error>>().await
@@ -106,5 +106,5 @@ async fn crash(call: &Idempotent) {
         () = entered.notified() => {}
     }
     drop(attempt);
-    tokio::time::sleep(Duration::from_millis(120)).await;
+    tokio::time::sleep(Duration::from_millis(420)).await;
 }

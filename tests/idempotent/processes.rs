@@ -53,7 +53,7 @@ async fn two_hundred_callers_in_four_processes_share_one_body() {
 
 #[tokio::test]
 async fn a_frozen_holder_overwrites_nothing() {
-    for (policy, lease) in [("fail", 300), ("rerun", 300)] {
+    for (policy, lease) in [("fail", 1_000), ("rerun", 1_000)] {
         let rig = Rig::new();
         let (mut frozen, mut second) = (rig.worker().await, rig.worker().await);
         frozen.send(&format!("call k {policy} {lease} 0"));
@@ -88,12 +88,12 @@ async fn a_frozen_holder_overwrites_nothing() {
 async fn a_killed_process_repeats_no_completed_step() {
     let rig = Rig::new();
     let (mut killed, mut second) = (rig.worker().await, rig.worker().await);
-    killed.send("steps k 300");
+    killed.send("steps k 1000");
     killed.event("stepped", "k").await;
     killed.kill();
-    tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
 
-    second.send("steps k 300");
+    second.send("steps k 1000");
     assert_eq!(second.event("stepped", "k").await.detail, "2");
     second.send("finish k");
     assert_eq!(second.event("ended", "k").await.detail, "charged ran");

@@ -171,12 +171,12 @@ async fn an_error_of_a_lost_attempt_is_not_remembered() {
     let proxy = Proxy::in_front_of(&server);
     let attempt = async |url: String, is_late: bool| {
         let manager = LockManager::connect(&url).await.expect("the server takes managers");
-        let call = manager.idempotent("k").lease(Duration::from_millis(100));
+        let call = manager.idempotent("k").lease(Duration::from_millis(400));
         let call = call.wait(LONG).on_crash(OnCrash::Resume).remember_errors_if(|_: &Problem| true);
         let body = async |record: IdempotentRecord| {
             if is_late {
                 proxy.hold_requests();
-                std::thread::sleep(Duration::from_millis(200));
+                std::thread::sleep(Duration::from_millis(800));
                 proxy.pass();
             }
             record.step("psp", async || Ok(record.attempt())).await
