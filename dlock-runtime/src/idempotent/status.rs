@@ -33,6 +33,21 @@ pub enum IdempotencyState {
     Forgotten,
 }
 
+impl IdempotencyState {
+    /// Returns the name: `in_progress`, `outcome_unknown`, `completed`, `result_not_stored`, or
+    /// `forgotten`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::InProgress => "in_progress",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::Completed => "completed",
+            Self::ResultNotStored => "result_not_stored",
+            Self::Forgotten => "forgotten",
+        }
+    }
+}
+
 /// A record as the server has it now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyStatus {
@@ -282,5 +297,24 @@ impl<P> Idempotent<P> {
         let reply = engine.call(&record_name(&key), &operation).await;
         let reply = reply.map_err(|failure| failure.into_failure().into_error(key.clone()))?;
         decode(&reply).map_err(|problem| unreadable(problem, key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_named_like_its_variant() {
+        for (state, name) in [
+            (IdempotencyState::InProgress, "in_progress"),
+            (IdempotencyState::OutcomeUnknown, "outcome_unknown"),
+            (IdempotencyState::Completed, "completed"),
+            (IdempotencyState::ResultNotStored, "result_not_stored"),
+            (IdempotencyState::Forgotten, "forgotten"),
+        ] {
+            assert_eq!(state.name(), name);
+            assert_eq!(name.replace('_', ""), format!("{state:?}").to_lowercase());
+        }
     }
 }

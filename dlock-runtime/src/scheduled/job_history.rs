@@ -54,6 +54,19 @@ pub enum RunOutcome {
     Lost,
 }
 
+impl RunOutcome {
+    /// Returns the name: `succeeded`, `failed`, `cancelled`, or `lost`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Lost => "lost",
+        }
+    }
+}
+
 /// The state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -168,6 +181,13 @@ mod tests {
         let shown = [running.expect("it is running").node, schedule, node, error.expect("it has failed")];
         for shown in shown {
             assert_eq!(shown.len(), LONGEST_FOREIGN_TEXT);
+        }
+    }
+
+    #[test]
+    fn an_outcome_is_named_like_its_variant() {
+        for outcome in [RunOutcome::Succeeded, RunOutcome::Failed, RunOutcome::Cancelled, RunOutcome::Lost] {
+            assert_eq!(outcome.name(), format!("{outcome:?}").to_lowercase());
         }
     }
 
