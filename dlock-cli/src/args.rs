@@ -12,24 +12,24 @@ pub(crate) enum Task {
     /// Examine servers.
     Doctor { url: String, json: bool },
     /// Inspect a lock.
-    Inspect { url: String, key: String },
+    Inspect { url: String, key: String, json: bool },
     /// Release a lock, regardless of its holder.
     Release { url: String, key: String },
     /// Show the record of an idempotent call.
-    IdemGet { url: String, key: String },
+    IdemGet { url: String, key: String, json: bool },
     /// Store the result of a call whose outcome is unknown.
     IdemDone { url: String, key: String, json: String, replace: bool },
     /// Delete the record of an idempotent call; with `yes`, also if it has completed.
     IdemForget { url: String, key: String, yes: bool },
-    /// Show or change a scheduled job; with `yes`, also if that ends its active run.
-    Job { url: String, name: String, action: JobAction, yes: bool },
+    /// Show a scheduled job and its last runs.
+    JobGet { url: String, name: String, json: bool },
+    /// Change a scheduled job; with `yes`, also if that ends its active run.
+    JobChange { url: String, name: String, action: JobAction, yes: bool },
 }
 
-/// An operation on a scheduled job.
+/// A change of a scheduled job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobAction {
-    /// Show its state and its last runs.
-    Get,
     /// Skip its ticks.
     Pause,
     /// Run its ticks again.
@@ -41,10 +41,9 @@ pub(crate) enum JobAction {
 }
 
 impl JobAction {
-    /// Returns the action of a command, such as `jobs get`.
+    /// Returns the action of a command, such as `jobs pause`.
     fn of(command: &str) -> Option<Self> {
         Some(match command.strip_prefix("jobs ")? {
-            "get" => Self::Get,
             "pause" => Self::Pause,
             "resume" => Self::Resume,
             "run" => Self::Run,
@@ -82,8 +81,7 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
     }
     let action = JobAction::of(&command);
     let allowed: &[&str] = match &*command {
-        "doctor" => &["--json"],
-        "inspect" | "idem get" => &[],
+        "doctor" | "inspect" | "idem get" | "jobs get" => &["--json"],
         "release" | "jobs reset" => &["--yes"],
         "idem resolve" => &["--forget", "--replace", "--yes"],
         _ if action.is_some() => &[],
@@ -93,20 +91,22 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
     if let Some(option) = options.iter().find(|option| !allowed.contains(&&***option)) {
         return Err(no_option(&command, option));
     }
+    let json = has(&["--json"]);
     if command == "doctor" {
         let url = operands_of_doctor(words)?.or(url).ok_or_else(|| no_url("dlock doctor URL"))?;
-        return Ok(Task::Doctor { url, json: has(&["--json"]) });
+        return Ok(Task::Doctor { url, json });
     }
     if done.is_some() && command != "idem resolve" {
         return Err(format!("`{command}` has no option `--done`"));
     }
     let (url, key) = url_and_key(&command, words, url)?;
     if let Some(action) = action {
-        return Ok(Task::Job { url, name: key, action, yes: has(&["--yes"]) });
+        return Ok(Task::JobChange { url, name: key, action, yes: has(&["--yes"]) });
     }
     match &*command {
-        "inspect" => Ok(Task::Inspect { url, key }),
-        "idem get" => Ok(Task::IdemGet { url, key }),
+        "inspect" => Ok(Task::Inspect { url, key, json }),
+        "idem get" => Ok(Task::IdemGet { url, key, json }),
+        "jobs get" => Ok(Task::JobGet { url, name: key, json }),
         "idem resolve" => {
             resolution(url, key, done, [has(&["--forget"]), has(&["--replace"]), has(&["--yes"])])
         }
@@ -200,6 +200,13 @@ fn no_command(word: &str) -> String {
 fn no_option(command: &str, option: &str) -> String {
     let hint = match (command, option) {
         ("release", "-y" | "-f" | "--force") => "write `--yes`",
+        ("release", "--json") => "leave out `--json`: `dlock inspect URL KEY --json` shows the lock",
+        ("idem resolve", "--json") => "leave out `--json`: `dlock idem get URL KEY --json` shows the record",
+        (_, "--json") => "leave out `--json`: `dlock jobs get URL NAME --json` shows the job",
+        (
+            "doctor" | "inspect" | "idem get" | "jobs get",
+            "-j" | "-o" | "-ojson" | "--output" | "--output=json" | "--format" | "--format=json",
+        ) => "write `--json`",
         (_, "-u" | "--url" | "--host" | "--redis") => {
             "write the URL without an option's name, after the command"
         }
@@ -244,18 +251,18 @@ fn is_url(word: &str) -> bool {
 pub(crate) const HELP: &str = "\
 dlock: a tool for operators of distributed locks in Redis
 
-  dlock doctor [URL] [--json]      checks the servers for settings by which locks can be lost or refused
-  dlock inspect [URL] KEY          shows the holder of a lock and its owner, its time to live, and the number of waiters
-  dlock release [URL] KEY --yes    releases a lock whose holder is gone for good
-  dlock idem get [URL] KEY         shows the record of an idempotent call: its state, attempts, steps, and result
+  dlock doctor [URL] [--json]         checks the servers for settings by which locks can be lost or refused
+  dlock inspect [URL] KEY [--json]    shows the holder of a lock and its owner, its time to live, and the number of waiters
+  dlock release [URL] KEY --yes       releases a lock whose holder is gone for good
+  dlock idem get [URL] KEY [--json]   shows the record of an idempotent call: its state, attempts, steps, and result
   dlock idem resolve [URL] KEY --done JSON [--replace] | --forget [--yes]
-                                   after a crash: stores the result that later calls get, or lets the call run again;
-                                   --replace also replaces a result that an earlier --done has stored,
-                                   and --yes also deletes the record of a completed call
-  dlock jobs get [URL] NAME        shows a scheduled job and its last runs
+                                      after a crash: stores the result that later calls get, or lets the call run again;
+                                      --replace also replaces a result that an earlier --done has stored,
+                                      and --yes also deletes the record of a completed call
+  dlock jobs get [URL] NAME [--json]  shows a scheduled job and its last runs
   dlock jobs pause | resume | run | reset [URL] NAME
-                                   skips its ticks, runs them again, requests a run, or forgets which ticks have started;
-                                   `reset --yes` also ends an active run, and another one can start at the same time
+                                      skips its ticks, runs them again, requests a run, or forgets which ticks have started;
+                                      `reset --yes` also ends an active run, and another one can start at the same time
 
 URL is the one that your services use, with its options: redis://user:password@host:port, redis+sentinel://.., redis+cluster://..,
 redis+quorum://.., with rediss for TLS, and redis+unix:///path. Quote it if it contains a `?` or a `&`.
@@ -263,7 +270,7 @@ The default is DLOCK_URL, which keeps a password off the command line, where oth
 KEY has no namespace: it is in the URL, `?namespace=shop`, and `dlock` by default. In Redis, `order:7` is `dlock:order:7`.
 If it starts with `-`, write `--` before it: dlock inspect URL -- -7
 
---json prints one finding on each line.
+--json prints one line: an object, or `null` with exit code 1. `doctor` prints an object for each finding.
 
 Exit code   doctor                            inspect      release                    idem get            idem resolve
     0       nothing worse than a note         it is held   it was held, and is free   there is a record   it is resolved
@@ -287,19 +294,58 @@ mod tests {
 
         assert_eq!(typed("doctor redis://h"), Ok(Task::Doctor { url: url(), json: false }));
         assert_eq!(typed("--json doctor redis://h"), Ok(Task::Doctor { url: url(), json: true }));
-        assert_eq!(typed("inspect redis://h order:7"), Ok(Task::Inspect { url: url(), key: key() }));
+        assert_eq!(
+            typed("inspect redis://h order:7"),
+            Ok(Task::Inspect { url: url(), key: key(), json: false })
+        );
         assert_eq!(typed("release --yes redis://h order:7"), Ok(Task::Release { url: url(), key: key() }));
         assert_eq!((typed("doctor --help"), typed("-V")), (Ok(Task::Help), Ok(Task::Version)));
     }
 
     #[test]
+    fn json_is_an_option_of_each_command_that_reads() {
+        let (url, key) = (|| "redis://h".to_owned(), || "a".to_owned());
+
+        for (command, task) in [
+            ("doctor redis://h", Task::Doctor { url: url(), json: true }),
+            ("inspect redis://h a", Task::Inspect { url: url(), key: key(), json: true }),
+            ("idem get redis://h a", Task::IdemGet { url: url(), key: key(), json: true }),
+            ("jobs get redis://h a", Task::JobGet { url: url(), name: key(), json: true }),
+        ] {
+            for line in [
+                format!("{command} --json"),
+                format!("--json {command}"),
+                format!("--json {command} --json"),
+                command.replace(" redis", " --json redis"),
+            ] {
+                assert_eq!(typed(&line).as_ref(), Ok(&task), "{line}");
+            }
+        }
+        for (line, instead) in [
+            ("release --json redis://h a --yes", "`dlock inspect URL KEY --json`"),
+            ("idem resolve redis://h a --done 1 --json", "`dlock idem get URL KEY --json`"),
+            ("jobs pause --json redis://h a", "`dlock jobs get URL NAME --json`"),
+            ("jobs reset --yes --json redis://h a", "`dlock jobs get URL NAME --json`"),
+        ] {
+            let refused = typed(line).expect_err(line);
+            assert!(refused.contains("leave out `--json`") && refused.contains(instead), "{line}: {refused}");
+        }
+        assert_eq!(
+            typed("inspect redis://h -- --json"),
+            Ok(Task::Inspect { url: url(), key: "--json".to_owned(), json: false })
+        );
+    }
+
+    #[test]
     fn a_job_is_shown_or_changed() {
-        let of = |action, yes| {
-            Ok(Task::Job { url: "redis://h".to_owned(), name: "nightly".to_owned(), action, yes })
-        };
+        let (url, name) = (|| "redis://h".to_owned(), || "nightly".to_owned());
+        let of = |action, yes| Ok(Task::JobChange { url: url(), name: name(), action, yes });
         let job = |action| of(action, false);
 
-        assert_eq!(typed("jobs get redis://h nightly"), job(JobAction::Get));
+        assert_eq!(
+            typed("jobs get redis://h nightly"),
+            Ok(Task::JobGet { url: url(), name: name(), json: false })
+        );
         assert_eq!(typed("jobs pause redis://h nightly"), job(JobAction::Pause));
         assert_eq!(typed("jobs resume redis://h nightly"), job(JobAction::Resume));
         assert_eq!(typed("jobs run redis://h nightly"), job(JobAction::Run));
@@ -320,7 +366,10 @@ mod tests {
         };
         let done = |json: &str| done_with(json, false);
 
-        assert_eq!(typed("idem get redis://h charge:7"), Ok(Task::IdemGet { url: url(), key: key() }));
+        assert_eq!(
+            typed("idem get redis://h charge:7"),
+            Ok(Task::IdemGet { url: url(), key: key(), json: false })
+        );
         assert_eq!(typed("idem resolve redis://h charge:7 --done -5"), done("-5"));
         assert_eq!(typed("idem resolve --done {} redis://h charge:7"), done("{}"));
         assert_eq!(typed("idem resolve redis://h charge:7 --replace --done 1"), done_with("1", true));
@@ -332,7 +381,7 @@ mod tests {
     #[test]
     fn options_end_at_two_dashes() {
         let url = || "redis://h".to_owned();
-        let inspect = |key: &str| Ok(Task::Inspect { url: url(), key: key.to_owned() });
+        let inspect = |key: &str| Ok(Task::Inspect { url: url(), key: key.to_owned(), json: false });
 
         assert_eq!(typed("inspect redis://h -- -7"), inspect("-7"));
         assert_eq!(typed("inspect -- redis://h --yes"), inspect("--yes"));
@@ -351,7 +400,10 @@ mod tests {
         let url = || "redis://of-the-environment".to_owned();
 
         assert_eq!(read("doctor"), Ok(Task::Doctor { url: url(), json: false }));
-        assert_eq!(read("inspect order:7"), Ok(Task::Inspect { url: url(), key: "order:7".to_owned() }));
+        assert_eq!(
+            read("inspect order:7"),
+            Ok(Task::Inspect { url: url(), key: "order:7".to_owned(), json: false })
+        );
         for without_key in
             ["inspect redis://:hunter2@h", "release rediss+cluster://h --yes", "inspect memory://"]
         {
@@ -374,7 +426,9 @@ mod tests {
             ("doctor", "URL is missing"),
             ("doctor redis://:hunter2@h redis://:hunter2@h", "too many arguments"),
             ("doctor --hunter2 redis://h", "no such option"),
-            ("inspect --json redis://h key", "no such option"),
+            ("inspect --yes redis://h key", "no such option"),
+            ("jobs get -o json redis://h key", "write `--json`"),
+            ("inspect --output=json redis://:hunter2@h key", "write `--json`"),
             ("inspect", "a key is missing: write `dlock inspect URL KEY`"),
             ("inspect redis://:hunter2@h", "a key is missing: write `dlock inspect URL KEY`"),
             ("release valkey://:hunter2@h --yes", "a key is missing: write `dlock release URL KEY --yes`"),

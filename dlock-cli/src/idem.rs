@@ -7,17 +7,18 @@ use std::time::Duration;
 use dlock_runtime::idempotent::{IdempotencyState, IdempotencyStatus};
 use dlock_runtime::{Error, LockKey, LockManager, Result};
 
+use crate::json::{self, Object, millis};
 use crate::{TYPED_SO, failed, say};
 
 /// Shows a record.
-pub(crate) async fn get(url: &str, key: &str) -> Result<ExitCode> {
+pub(crate) async fn get(url: &str, key: &str, json: bool) -> Result<ExitCode> {
     let key = LockKey::from_shown(key)?; // printed with its control characters escaped
     let manager = LockManager::connect(url).await?;
     let Some(status) = manager.idempotent(&key).status().await? else {
-        say(&format!("`{key}` has no record; {TYPED_SO}\n"));
+        say(&if json { json::NOTHING.to_owned() } else { format!("`{key}` has no record; {TYPED_SO}\n") });
         return Ok(ExitCode::FAILURE);
     };
-    say(&shown(&key, &status));
+    say(&if json { json_line(&key, &status) } else { shown(&key, &status) });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -144,49 +145,32 @@ fn shown(key: &LockKey, status: &IdempotencyStatus) -> String {
         line("completed steps", &status.steps().join(", ").escape_debug().to_string());
     }
     if let Some(result) = status.result() {
-        line("result", &shown_result(result));
+        let text = || String::from_utf8_lossy(result).escape_debug().to_string();
+        line("result", &json::stored(result).unwrap_or_else(text));
     }
     text
 }
 
-/// Returns a result on one line. JSON stays JSON, which `--done` accepts.
-fn shown_result(result: &[u8]) -> String {
-    if serde_json::from_slice::<serde_json::Value>(result).is_err() {
-        return String::from_utf8_lossy(result).escape_debug().to_string();
-    }
-    let mut json = String::new();
-    for c in String::from_utf8_lossy(result).chars() {
-        match c {
-            '"' | '\'' | '\\' => json.push(c),
-            '\n' | '\r' | '\t' => json.push(' '), // they are not allowed in strings
-            c if c.escape_debug().len() == 1 => json.push(c),
-            c => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    _ = write!(json, "\\u{unit:04x}"); // to a string
-                }
-            }
-        }
-    }
-    json
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_result_is_printed_as_json_that_can_be_pasted() {
-        for (stored, shown) in [
-            (r#"{"paid":"x \" y","it's":[1.50,-2e9]}"#, r#"{"paid":"x \" y","it's":[1.50,-2e9]}"#),
-            ("[1,\n\t2]", "[1,  2]"),
-            ("\"ü \u{202e}7\u{9b}\u{e0001}\"", r#""ü \u202e7\u009b\udb40\udc01""#),
-        ] {
-            let printed = shown_result(stored.as_bytes());
-
-            assert_eq!(printed, shown);
-            let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("it is JSON");
-            assert_eq!(read(&printed), read(stored));
-        }
-        assert_eq!(shown_result(b"\x01\xff\"\n"), "\\u{1}\u{fffd}\\\"\\n");
-    }
+/// Returns the record as a JSON object on one line. Its fields are those of [`shown`], and more.
+fn json_line(key: &LockKey, status: &IdempotencyStatus) -> String {
+    let result = status.result().and_then(json::stored);
+    // A result that is not JSON has a field of its own, so that it is not taken for a JSON string.
+    let result_text = status.result().filter(|_| result.is_none()).map(String::from_utf8_lossy);
+    Object::default()
+        .field("key", key.as_str())
+        .field("state", status.state().name())
+        .field("attempt", status.attempt())
+        .field("holder", status.holder())
+        .field("owner", status.owner())
+        .field("function", Some(status.function()).filter(|name| !name.is_empty()))
+        .field("lease_left_ms", millis(status.lease_left()))
+        .field("age_ms", millis(status.age()))
+        .field("completed_ago_ms", status.completed_ago().map(millis))
+        .field("ttl_ms", millis(status.ttl()))
+        .field("steps", status.steps())
+        .field("is_resolved", status.is_resolved())
+        .field("is_error", status.is_error())
+        .json("result", result.as_deref())
+        .field("result_text", result_text)
+        .line()
 }

@@ -9,19 +9,22 @@
 //! | `args` | the command line |
 //! | `idem` | the records of idempotent calls |
 //! | `jobs` | scheduled jobs |
+//! | `json` | the output of `--json` |
 
 mod args;
 mod idem;
 mod jobs;
+mod json;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use dlock_runtime::doctor::{Finding, Severity};
-use dlock_runtime::{LockKey, LockManager, Result};
+use dlock_runtime::{FencingToken, LockInfo, LockKey, LockManager, Result};
 
 use crate::args::Task;
+use crate::json::{Object, millis};
 
 fn main() -> ExitCode {
     let task = match args::read(std::env::args_os().skip(1), std::env::var_os("DLOCK_URL")) {
@@ -46,19 +49,20 @@ async fn run(task: Task) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Task::Doctor { url, json } => doctor(&url, json).await,
-        Task::Inspect { url, key } => inspect(&url, &key).await,
+        Task::Inspect { url, key, json } => inspect(&url, &key, json).await,
         Task::Release { url, key } => release(&url, &key).await,
-        Task::IdemGet { url, key } => idem::get(&url, &key).await,
+        Task::IdemGet { url, key, json } => idem::get(&url, &key, json).await,
         Task::IdemDone { url, key, json, replace } => idem::done(&url, &key, &json, replace).await,
         Task::IdemForget { url, key, yes } => idem::forget(&url, &key, yes).await,
-        Task::Job { url, name, action, yes } => jobs::run(&url, &name, action, yes).await,
+        Task::JobGet { url, name, json } => jobs::get(&url, &name, json).await,
+        Task::JobChange { url, name, action, yes } => jobs::change(&url, &name, action, yes).await,
     }
 }
 
 async fn doctor(url: &str, json: bool) -> Result<ExitCode> {
     let report = dlock_runtime::doctor(url).await?;
     if json {
-        say(&report.findings().iter().map(json_line).collect::<String>());
+        say(&report.findings().iter().map(json_of_finding).collect::<String>());
     } else {
         say(&format!("{report}\n"));
     }
@@ -70,26 +74,29 @@ async fn doctor(url: &str, json: bool) -> Result<ExitCode> {
 }
 
 /// Returns a finding as a JSON object on one line. A missing value is `null`.
-fn json_line(finding: &Finding) -> String {
-    let fields = [
-        ("severity", Some(finding.severity().name())),
-        ("check", Some(finding.check())),
-        ("server", finding.server()),
-        ("found", Some(finding.found())),
-        ("meaning", Some(finding.meaning())),
-        ("do", finding.remedy()),
-    ];
-    let fields = fields.map(|(name, value)| format!("\"{name}\":{}", serde_json::Value::from(value)));
-    format!("{{{}}}\n", fields.join(","))
+fn json_of_finding(finding: &Finding) -> String {
+    Object::default()
+        .field("severity", finding.severity().name())
+        .field("check", finding.check())
+        .field("server", finding.server())
+        .field("found", finding.found())
+        .field("meaning", finding.meaning())
+        .field("do", finding.remedy())
+        .line()
 }
 
-async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
+async fn inspect(url: &str, key: &str, json: bool) -> Result<ExitCode> {
     let key = LockKey::from_shown(key)?; // printed with its control characters escaped
     let manager = LockManager::connect(url).await?;
     let Some(seen) = manager.inspect(&key).await? else {
-        say(&format!("`{key}` is not held; {TYPED_SO}\n"));
+        say(&if json { json::NOTHING.to_owned() } else { format!("`{key}` is not held; {TYPED_SO}\n") });
         return Ok(ExitCode::FAILURE);
     };
+    say(&if json { json_of_lock(&key, &seen) } else { shown_lock(&key, &seen) });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shown_lock(key: &LockKey, seen: &LockInfo) -> String {
     let holder = match (seen.holder(), seen.owner()) {
         (Some(holder), Some(owner)) => format!("{holder} ({owner})"),
         (Some(holder), None) => format!("{holder} (owner not known: is it connected?)"),
@@ -98,8 +105,22 @@ async fn inspect(url: &str, key: &str) -> Result<ExitCode> {
     let left = seen.remaining().map_or("without a time to live".to_owned(), |left| {
         format!("for {:.1} s unless it is renewed", left.as_secs_f64())
     });
-    say(&format!("`{key}` is held by {holder}, {left}; waiters: {}\n", seen.waiters()));
-    Ok(ExitCode::SUCCESS)
+    format!("`{key}` is held by {holder}, {left}; waiters: {}\n", seen.waiters())
+}
+
+/// Returns a lock as a JSON object on one line. Its fields are those of [`shown_lock`], and more.
+///
+/// This manager holds no lock, so `is_held_here` and `is_kept_here` would always be `false`.
+fn json_of_lock(key: &LockKey, seen: &LockInfo) -> String {
+    Object::default()
+        .field("key", key.as_str())
+        .field("holder", seen.holder())
+        .field("owner", seen.owner())
+        .field("is_foreign", seen.is_foreign())
+        .field("remaining_ms", seen.remaining().map(millis))
+        .field("waiters", seen.waiters())
+        .field("fencing_token", seen.fencing_token().map(FencingToken::get))
+        .line()
 }
 
 async fn release(url: &str, key: &str) -> Result<ExitCode> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dlock_runtime::LockManager;
 use dlock_tests::RedisServer;
+use serde_json::{Value, json};
 
 /// Runs `dlock` without `DLOCK_URL`; returns its exit code, and both of its outputs as one text.
 fn dlock(words: &[&str]) -> (i32, String) {
@@ -15,6 +16,39 @@ fn run(command: &mut Command) -> (i32, String) {
     let output = command.output().expect("the program starts");
     let text = [output.stdout, output.stderr].concat();
     (output.status.code().expect("it ends by itself"), String::from_utf8(text).expect("it prints text"))
+}
+
+/// Runs `dlock` with `--json`; returns its exit code, and the value on its only line. It prints
+/// nothing to stderr.
+#[track_caller]
+fn dlock_json(words: &[&str]) -> (i32, Value) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
+    let output = command.args(words).arg("--json").env_remove("DLOCK_URL").output();
+    let output = output.expect("the program starts");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{words:?}");
+    let text = String::from_utf8(output.stdout).expect("it prints text");
+    let line = text.strip_suffix('\n').expect("it prints a line");
+    let is_raw = |c: char| c.is_control() || matches!(c, '\u{200b}' | '\u{2028}' | '\u{202e}');
+    assert!(!line.contains(is_raw), "{words:?}: {line:?}");
+    let value = serde_json::from_str(line).expect("it prints JSON");
+    (output.status.code().expect("it ends by itself"), value)
+}
+
+/// Removes a field, and asserts that it is a number of milliseconds in `range`.
+#[track_caller]
+fn take_millis(object: &mut Value, field: &str, range: std::ops::RangeInclusive<u64>) {
+    let millis = object.as_object_mut().and_then(|fields| fields.remove(field));
+    let millis = millis.as_ref().and_then(Value::as_u64);
+    assert!(millis.is_some_and(|millis| range.contains(&millis)), "{field}: {millis:?}");
+}
+
+/// Removes a field, and asserts that it is a time as in RFC 3339, in UTC.
+#[track_caller]
+fn take_time(object: &mut Value, field: &str) {
+    let time = object.as_object_mut().and_then(|fields| fields.remove(field));
+    let time = time.as_ref().and_then(Value::as_str).unwrap_or_default();
+    let form: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    assert_eq!(form, "0000-00-00T00:00:00.000Z", "{field}: {time}");
 }
 
 fn well_configured() -> RedisServer {
@@ -71,6 +105,10 @@ fn a_password_is_never_printed() {
         &["doctor", "--json", &wrong],
         &["doctor", &unusable],
         &["inspect", &wrong, "key"],
+        &["inspect", "--json", &wrong, "key"],
+        &["idem", "get", "--json", &wrong, "key"],
+        &["jobs", "get", "--json", &wrong, "name"],
+        &["inspect", "--json", "key", &wrong],
         &["release", &wrong, "key", "--yes"],
         &["doctor", &wrong, &wrong],
         &[&wrong],
@@ -146,6 +184,62 @@ async fn locks_are_inspected_and_released_only_with_yes() {
     assert!(free == 1 && of_free.contains("`order:7` is not held; write keys without"), "{of_free}");
     assert!(again == 1 && of_again.contains("was not held"), "{of_again}");
     assert!(guard.release().await.is_err_and(|error| error.is_lost()));
+}
+
+#[tokio::test]
+async fn a_lock_is_printed_as_json() {
+    let mut server = RedisServer::start();
+    let url = patient(&server);
+    let manager = LockManager::builder(&url).owner("web-1").connect().await;
+    let manager = manager.expect("the server takes managers");
+    let guard = manager.lock("order:7").lease(Duration::from_secs(30)).acquire().await.expect("it is free");
+    let of_key = |key: &str| dlock_json(&["inspect", &url, key]);
+
+    let (code, mut unfenced) = of_key("order:7");
+    take_millis(&mut unfenced, "remaining_ms", 1..=30_000);
+    let token = guard.fencing_token().await.expect("the server replies").get();
+    let (_, mut fenced) = of_key("order:7");
+    take_millis(&mut fenced, "remaining_ms", 1..=30_000);
+    server.call(&["SET", "dlock:order:8", "1"]);
+    let (of_foreign, foreign) = of_key("order:8");
+
+    let lock = |token: Option<u64>| {
+        json!({
+            "key": "order:7",
+            "holder": &*manager.id(),
+            "owner": "web-1",
+            "is_foreign": false,
+            "waiters": 0,
+            "fencing_token": token,
+        })
+    };
+    assert_eq!((code, unfenced), (0, lock(None)));
+    assert_eq!(fenced, lock(Some(token)), "no other field, such as the acquisition token");
+    let of_other_clients = json!({
+        "key": "order:8",
+        "holder": null,
+        "owner": null,
+        "is_foreign": true,
+        "remaining_ms": null,
+        "waiters": 0,
+        "fencing_token": null,
+    });
+    assert_eq!((of_foreign, foreign), (0, of_other_clients));
+    server.kill();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_dlock")).args(["inspect", &server.url(), "a", "--json"]).output();
+    let output = output.expect("the program starts");
+    assert!(output.status.code() == Some(2) && output.stdout.is_empty() && !output.stderr.is_empty());
+}
+
+#[test]
+fn an_absent_record_is_printed_as_null() {
+    let server = RedisServer::start();
+    let url = patient(&server);
+
+    for command in [&["inspect", &url, "a"][..], &["idem", "get", &url, "a"], &["jobs", "get", &url, "a"]] {
+        assert_eq!(dlock_json(command), (1, Value::Null), "{command:?}");
+    }
 }
 
 #[test]
@@ -256,6 +350,90 @@ async fn crash(manager: &LockManager, key: &str) {
 }
 
 #[tokio::test]
+async fn a_record_is_printed_as_json() {
+    let server = RedisServer::start();
+    let url = patient(&server);
+    let manager = LockManager::builder(&url).owner("web-1").connect().await;
+    let manager = manager.expect("the server takes managers");
+    let call = manager.idempotent("charge:7");
+    let of_key = || {
+        let (code, mut record) = dlock_json(&["idem", "get", &url, "charge:7"]);
+        take_millis(&mut record, "age_ms", 0..=60_000);
+        take_millis(&mut record, "ttl_ms", 1..=366 * 86_400_000);
+        assert_eq!(code, 0);
+        record
+    };
+    let stepped = tokio::sync::Notify::new();
+    let lasting = manager.idempotent("charge:7").lease(Duration::from_secs(30));
+    let mut running = Box::pin(lasting.run_attached(async |record| {
+        record.step("psp", async || Ok::<_, dlock_runtime::Error>(1)).await?;
+        stepped.notify_one();
+        std::future::pending::<Result<u8, dlock_runtime::Error>>().await
+    }));
+    tokio::select! {
+        _ = &mut running => unreachable!("its body is pending"),
+        () = stepped.notified() => {}
+    }
+
+    let mut in_progress = of_key();
+    take_millis(&mut in_progress, "lease_left_ms", 1..=30_000);
+    assert_eq!(
+        in_progress,
+        json!({
+            "key": "charge:7",
+            "state": "in_progress",
+            "attempt": 1,
+            "holder": &*manager.id(),
+            "owner": "web-1",
+            "function": null,
+            "completed_ago_ms": null,
+            "steps": ["psp"],
+            "is_resolved": false,
+            "is_error": false,
+            "result": null,
+            "result_text": null,
+        })
+    );
+    drop(running);
+    let [name] = <[String; 1]>::try_from(server.call(&["KEYS", "*##*"]).texts()).expect("one record");
+    server.call(&["DEL", &name]);
+    call.run(async |_| Ok::<_, dlock_runtime::Error>(json!({ "paid": "é" }))).await.expect("it runs");
+    let mut completed = of_key();
+    take_millis(&mut completed, "completed_ago_ms", 0..=60_000);
+    assert_eq!(
+        completed,
+        json!({
+            "key": "charge:7",
+            "state": "completed",
+            "attempt": 1,
+            "holder": &*manager.id(),
+            "owner": "web-1",
+            "function": null,
+            "lease_left_ms": 0,
+            "steps": [],
+            "is_resolved": false,
+            "is_error": false,
+            "result": { "paid": "é" },
+            "result_text": null,
+        })
+    );
+    for (kind, stored, result, text) in [
+        ("ok", "{not JSON\n", Value::Null, json!("{not JSON\n")),
+        ("ok", "null", Value::Null, Value::Null),
+        ("err", "\"declined\"", json!("declined"), Value::Null),
+    ] {
+        server.call(&["HSET", &name, "k", kind, "r", stored]);
+        let record = of_key();
+        assert_eq!((&record["result"], &record["result_text"]), (&result, &text), "{stored}");
+        assert_eq!(record["is_error"], json!(kind == "err"), "{stored}");
+    }
+    // A reader that rounds numbers would not get the stored one back.
+    server.call(&["HSET", &name, "r", &u128::MAX.to_string()]);
+    let (_, text) = dlock(&["idem", "get", &url, "charge:7", "--json"]);
+    assert!(text.contains(&format!("\"result\":{},", u128::MAX)), "{text}");
+}
+
+#[tokio::test]
 async fn a_wrong_result_of_an_operator_can_be_replaced() {
     let server = RedisServer::start();
     let url = patient(&server);
@@ -271,6 +449,8 @@ async fn a_wrong_result_of_an_operator_can_be_replaced() {
     let (code, text) = of_key(&["idem", "get"]);
     let stored = "  result: {\"paid\": \"x\"}\n";
     assert!(code == 0 && text.contains(stored) && text.contains("an operator"), "{code}: {text}");
+    let (_, record) = dlock_json(&["idem", "get", &url, "charge:7"]);
+    assert_eq!((&record["is_resolved"], &record["holder"]), (&json!(true), &Value::Null), "{record}");
     let (code, text) = of_key(&["idem", "resolve", "--done", "41"]);
     for part in ["has a result already", "`dlock idem get`", "`--replace`", "`--forget --yes`", "runs again"]
     {
@@ -409,6 +589,13 @@ async fn control_characters_of_records_are_printed_escaped() {
             assert!(code == 0 && printed.contains(shown), "{field}: {printed}");
             let is_raw = |c: char| c != '\n' && text.contains(c) && !c.is_ascii_graphic();
             assert!(!printed.contains(is_raw), "{field}: {printed:?}");
+            let (_, record) = dlock_json(&["idem", "get", &url, "charge:7"]);
+            match &*field {
+                "o" => {}
+                "fn" => assert_eq!(record["function"], text),
+                "r" => assert!(record["result_text"].is_string(), "{record}"),
+                step => assert!(record["steps"].as_array().is_some_and(|of| of.contains(&json!(step[2..])))),
+            }
         }
     }
 }
@@ -434,7 +621,75 @@ async fn control_characters_of_jobs_are_printed_escaped() {
         assert_eq!(printed.matches(shown).count(), 4, "schedule, manager, and past run: {printed}");
         let is_raw = |c: char| c != '\n' && text.contains(c) && !c.is_ascii_graphic();
         assert!(!printed.contains(is_raw), "{printed:?}");
+        let (_, job) = dlock_json(&["jobs", "get", &url, "nightly"]);
+        let [schedule, node, past] = [&job["schedule"], &job["running"]["node"], &job["history"][0]];
+        assert_eq!([schedule, node, &past["node"], &past["error"]], [text; 4]);
     }
+}
+
+#[tokio::test]
+async fn a_job_is_printed_as_json() {
+    let server = RedisServer::start();
+    server.allow(dlock_tests::acl::documented_besides(dlock_tests::acl::WITH_JOBS));
+    let url = patient(&server);
+    let manager = LockManager::connect(&url).await.expect("the server takes managers");
+    let daily = dlock_runtime::scheduled::Schedule::cron("0 2 * * *").expect("valid");
+    let job = manager.job("nightly");
+    let ran = job.run(&daily, async |_| Ok::<_, dlock_runtime::Error>(())).await;
+    ran.expect("the server replies").expect("the tick is due");
+    let [record] = <[String; 1]>::try_from(server.call(&["KEYS", "*##job"]).texts()).expect("one record");
+    let of_job = || dlock_json(&["jobs", "get", &url, "nightly"]);
+
+    let (code, mut idle) = of_job();
+    for field in ["known", "slot", "succeeded"] {
+        take_time(&mut idle, field);
+    }
+    for field in ["slot", "started"] {
+        take_time(&mut idle["history"][0], field);
+    }
+    assert!(idle["history"][0]["took_ms"].is_u64(), "{idle}");
+    idle["history"][0]["took_ms"] = Value::Null;
+    let run = json!({ "is_requested": false, "took_ms": null, "outcome": "succeeded", "node": &*manager.id(), "error": null });
+    let expected = json!({
+        "name": "nightly",
+        "schedule": idle["schedule"],
+        "is_paused": false,
+        "is_requested": false,
+        "running": null,
+        "runs": 1,
+        "failures": 0,
+        "skips": 0,
+        "missed": 0,
+        "history": [run],
+    });
+    assert_eq!((code, &idle), (0, &expected));
+    assert!(idle["schedule"].as_str().is_some_and(|text| text.contains("0 2 * * *")), "{idle}");
+    job.pause().await.expect("the server replies");
+    job.run_now().await.expect("the server replies");
+    let token = server.call(&["HGET", &record, "en"]).text().expect("a run has ended").to_owned();
+    let ended = ["h0", "951782400001|1|951782400002|951782401503|F|dl2-7|it failed"];
+    let active =
+        ["o", &token, "rs", "951782400003", "st", "951782400004", "le", "9000000000000", "nd", "dl2-7"];
+    server.call(&[&["HSET", &record][..], &ended, &active].concat());
+    let (_, mut busy) = of_job();
+    take_millis(&mut busy["running"], "remaining_ms", 1..=9_000_000_000_000);
+    assert_eq!((&busy["is_paused"], &busy["is_requested"]), (&json!(true), &json!(true)));
+    let running = json!({
+        "slot": "2000-02-29T00:00:00.003Z",
+        "started": "2000-02-29T00:00:00.004Z",
+        "node": "dl2-7",
+    });
+    assert_eq!(busy["running"], running);
+    let failed = json!({
+        "slot": "2000-02-29T00:00:00.001Z",
+        "is_requested": true,
+        "started": "2000-02-29T00:00:00.002Z",
+        "took_ms": 1_501,
+        "outcome": "failed",
+        "node": "dl2-7",
+        "error": "it failed",
+    });
+    assert_eq!(busy["history"][0], failed);
 }
 
 #[tokio::test]
