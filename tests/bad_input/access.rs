@@ -7,7 +7,7 @@ use dlock_tests::handoff::{give_user_of, grant_channel};
 use dlock_tests::resp::{Client, Reply};
 use dlock_tests::{Moment, RedisServer, acl, within};
 
-use super::{LONG, ONE_TRY, acquire_once, connect};
+use super::{LONG, acquire_once, connect};
 
 #[tokio::test]
 async fn missing_and_wrong_passwords_are_config_errors() {
@@ -110,7 +110,7 @@ async fn password_change_under_a_manager_is_one_typed_error() {
     let manager = connect(&server.url()).await.expect("the password is correct");
     server.call(&["CONFIG", "SET", "requirepass", "changed"]);
     // `CLIENT KILL` cuts the connection, so a new connection must authenticate again.
-    let mut admin = Client::connect(server.port(), ONE_TRY).expect("the server listens");
+    let mut admin = Client::connect(server.port(), LONG).expect("the server listens");
     admin.call(&["AUTH", "changed"]).expect("the new password is correct");
     admin.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).expect("the server replies");
 
@@ -121,7 +121,7 @@ async fn password_change_under_a_manager_is_one_typed_error() {
 
 /// Sends a command as `user` over a new connection. Returns `true` if the server denies permission.
 fn is_refused(server: &RedisServer, user: &str, words: &[&str]) -> bool {
-    let mut client = Client::connect(server.port(), ONE_TRY).expect("the server listens");
+    let mut client = Client::connect(server.port(), LONG).expect("the server listens");
     assert_eq!(client.call(&["AUTH", user, acl::PASSWORD]).expect("it replies").text(), Some("OK"));
     let reply = client.call(words).expect("it replies");
     let said = reply.text().unwrap_or_default();

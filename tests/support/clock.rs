@@ -82,6 +82,20 @@ impl From<Moment> for u64 {
     }
 }
 
+/// Awaits `call`, and returns its output, and how long it took beyond `limit` on tokio's clock.
+///
+/// The time beyond the limit is counted from a timer, because a stall of this machine delays both.
+pub async fn overrun<T>(limit: Duration, call: impl Future<Output = T>) -> (T, Duration) {
+    let mut call = std::pin::pin!(call);
+    tokio::select! {
+        biased;
+        output = &mut call => return (output, Duration::ZERO),
+        () = tokio::time::sleep(limit) => {}
+    }
+    let due = tokio::time::Instant::now();
+    (call.await, due.elapsed())
+}
+
 /// Waits until `condition` returns `true`, for a state that no event announces. Checks it every
 /// millisecond of tokio's clock.
 ///

@@ -75,7 +75,7 @@ pub mod worker;
 pub mod world;
 
 pub use authority::{Authority, Identity};
-pub use clock::{Moment, thread_within, until, within};
+pub use clock::{Moment, overrun, thread_within, until, within};
 pub use cluster::ClusterFleet;
 pub use fleet::{Client, Fleet};
 pub use hostile::{Answer, HostileServer, Request};

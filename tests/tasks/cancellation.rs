@@ -7,12 +7,12 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use dlock_runtime::Error;
-use dlock_tests::{RedisServer, within};
+use dlock_tests::{RedisServer, overrun, within};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of, until_waiting, with_delay};
+use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of, until_waiting};
 
 #[tokio::test]
 async fn a_body_that_a_timeout_ends_releases_at_once() {
@@ -70,7 +70,7 @@ async fn two_guards_of_one_key_in_one_task_are_contended() {
     let lock = manager_of(&server).await.lock(KEY).lease(LONG).wait(wait);
 
     let both = async { tokio::join!(lock.acquire(), lock.acquire()) };
-    let (outcomes, late) = with_delay(wait, both).await;
+    let (outcomes, late) = overrun(wait, both).await;
 
     let (first, second) = &outcomes;
     let refused =

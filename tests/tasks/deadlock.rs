@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use dlock_runtime::Error;
-use dlock_tests::RedisServer;
+use dlock_tests::{RedisServer, overrun};
 use tokio::sync::Barrier;
 
-use super::{LONG, PROMPT, assert_nothing_is_left, manager_of, with_delay};
+use super::{LONG, PROMPT, assert_nothing_is_left, manager_of};
 
 #[tokio::test]
 async fn deadlock_between_processes_ends_within_the_waits() {
@@ -21,7 +21,7 @@ async fn deadlock_between_processes_ends_within_the_waits() {
         let outcome = outer
             .run(async |guard| {
                 both_hold.wait().await;
-                let ended = with_delay(wait, inner.run(async |_guard| ())).await;
+                let ended = overrun(wait, inner.run(async |_guard| ())).await;
                 guard.check().expect("the outer lock is held throughout");
                 ended
             })

@@ -14,7 +14,7 @@ mod race;
 mod runtimes;
 mod wakers;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dlock_runtime::LockManager;
 use dlock_tests::resp::Reply;
@@ -39,19 +39,6 @@ async fn until_waiting(server: &RedisServer, key: &str, count: usize) {
         }
     };
     within(LONG, &format!("{count} waiting for {key}"), come).await;
-}
-
-/// Runs `call`, and returns its output, and how long after `limit` it ended.
-///
-/// That is compared with a timer, because a stall of this machine delays both.
-async fn with_delay<T>(limit: Duration, call: impl Future<Output = T>) -> (T, Duration) {
-    let call = async { (call.await, Instant::now()) };
-    let timer = async {
-        tokio::time::sleep(limit).await;
-        Instant::now()
-    };
-    let ((output, ended), due) = tokio::join!(call, timer);
-    (output, ended.saturating_duration_since(due))
 }
 
 /// Asserts that, within `limit`, only fencing counters are left on the server: no holder and no

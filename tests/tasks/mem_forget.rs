@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, LossCause};
 use dlock_tests::polls::poll_with;
-use dlock_tests::{RedisServer, within};
+use dlock_tests::{RedisServer, overrun, within};
 
-use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of, until_waiting, with_delay};
+use super::{KEY, LONG, PROMPT, assert_nothing_is_left, manager_of, until_waiting};
 
 const LEASE: Duration = Duration::from_millis(600);
 
@@ -19,7 +19,7 @@ async fn a_forgotten_guard_is_bounded_by_max_hold_and_shutdown() {
     mem::forget(manager.lock(KEY).lease(LEASE).acquire().await.expect("it is free"));
 
     let bounded = other.lock("bounded").lease(LONG).wait(LONG);
-    let (bounded, late) = with_delay(LEASE * 2, bounded.acquire()).await;
+    let (bounded, late) = overrun(LEASE * 2, bounded.acquire()).await;
     let bounded = bounded.expect("max_hold has elapsed");
     let kept = other.lock(KEY).lease(LONG).wait(LEASE * 2).acquire().await;
     manager.shutdown(Duration::from_millis(50)).await;
@@ -50,7 +50,7 @@ async fn a_waiter_that_is_never_polled_again_is_bounded_by_max_hold() {
 
     held.release().await.expect("it is held");
     let next = within(LONG, "the lock", other.lock(KEY).lease(LONG).wait(LONG).acquire());
-    let (next, late) = with_delay(LEASE * 2, next).await;
+    let (next, late) = overrun(LEASE * 2, next).await;
     // A late poll returns the loss.
     let reported = within(PROMPT, "the loss", forgotten).await;
 
@@ -95,7 +95,7 @@ async fn a_call_that_is_never_polled_again_is_bounded_by_max_hold() {
     };
     within(LONG, "the hold", entered).await;
 
-    let (next, late) = with_delay(LEASE * 2, other.lock(KEY).lease(LONG).wait(LONG).acquire()).await;
+    let (next, late) = overrun(LEASE * 2, other.lock(KEY).lease(LONG).wait(LONG).acquire()).await;
     // A late poll returns the loss.
     let reported = within(PROMPT, "the loss", call).await;
 
