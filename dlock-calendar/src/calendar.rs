@@ -53,8 +53,14 @@ impl Calendar {
     /// Returns the instants of a cron expression of five fields, in UTC.
     ///
     /// The fields are minute, hour, day of month, month, and day of week. `*`, ranges, lists,
-    /// steps, and names such as `MON` and `JAN` are allowed, and `L`, `W`, and `#` in the fields
-    /// for days. If both fields for days are restricted, a day that matches one of them matches.
+    /// steps, and names such as `MON` and `JAN` are allowed. A range does not end before it starts,
+    /// and a step is not longer than its range.
+    ///
+    /// - The day of month can have `L` for the last day, `15W` for the day from Monday to Friday
+    ///   that is nearest to the 15th, and `LW` for the last such day.
+    /// - The day of week can have `MON#2` for the second Monday, and `FRIL` for the last Friday.
+    ///   Sunday is 0 and 7.
+    /// - If both fields for days are restricted, a day that matches one of them matches. `?` is `*`.
     ///
     /// # Errors
     ///
@@ -64,12 +70,7 @@ impl Calendar {
         let cron = Box::new(expression::parse(expression)?);
         let expression = expression.split_whitespace().collect::<Vec<_>>().join(" ");
         let is_fixed = fixed_times::names_its_times(&expression);
-        let calendar = Self { form: Form::Cron { cron, expression, zone: TimeZone::UTC, is_fixed } };
-        if calendar.next_after(0).is_none() {
-            let problem = format!("`{calendar}` never matches: no month that it names has such a day");
-            return Err(CalendarError::new("cron", problem));
-        }
-        Ok(calendar)
+        Ok(Self { form: Form::Cron { cron, expression, zone: TimeZone::UTC, is_fixed } })
     }
 
     /// Returns the multiples of `period` since the Unix epoch, in UTC.

@@ -42,6 +42,16 @@ async fn unknown_form() -> Result<Option<()>, Error> {
     Ok(Some(()))
 }
 
+#[scheduled(name = "long-step", cron = "*/90 * * * *")]
+async fn long_step() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
+#[scheduled(name = "space-in-a-list", cron = "0 9, 17 * * *")]
+async fn space_in_a_list() -> Result<Option<()>, Error> {
+    Ok(Some(()))
+}
+
 #[scheduled(name = "unknown-zone", cron = "0 2 * * *", tz = "Europe/Berln")]
 async fn unknown_zone() -> Result<Option<()>, Error> {
     Ok(Some(()))

@@ -54,9 +54,14 @@ impl Schedule {
     /// Returns the schedule of a cron expression of five fields, in UTC: minute, hour, day of
     /// month, month, day of week.
     ///
-    /// A field has `*`, values, lists, ranges, steps (`*/15`), and names (`MON`, `JAN`). The fields
-    /// for days can also have `L`, `W`, and `#`. If both fields for days are restricted, a day that
-    /// matches one of them matches, as in `crontab(5)`.
+    /// A field has `*`, values, lists, ranges, steps (`*/15`), and names (`MON`, `JAN`). A range
+    /// does not end before it starts, and a step is not longer than its range.
+    ///
+    /// - The day of month can have `L` for the last day, `15W` for the day from Monday to Friday
+    ///   that is nearest to the 15th, and `LW` for the last such day.
+    /// - The day of week can have `MON#2` for the second Monday, and `FRIL` for the last Friday.
+    ///   Sunday is 0 and 7.
+    /// - If both fields for days are restricted, a day that matches one of them matches. `?` is `*`.
     ///
     /// In other zones, a fixed time that the zone skips is due at the end of the gap, and one that
     /// it repeats is due once. Times are fixed if the fields for minutes and hours have values,
