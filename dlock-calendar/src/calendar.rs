@@ -60,7 +60,10 @@ impl Calendar {
     ///   that is nearest to the 15th, and `LW` for the last such day.
     /// - The day of week can have `MON#2` for the second Monday, and `FRIL` for the last Friday.
     ///   Sunday is 0 and 7.
-    /// - If both fields for days are restricted, a day that matches one of them matches. `?` is `*`.
+    /// - If one field for days starts with `*`, also as `*/2`, a day must match both, as in
+    ///   `crontab(5)`. Otherwise, a day that matches one of them matches. With a `+` before the
+    ///   day of week, it must match both: `0 0 13 * +FRI` is each Friday the 13th. In these two
+    ///   fields, `?` is `*`.
     ///
     /// # Errors
     ///

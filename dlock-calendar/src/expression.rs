@@ -36,7 +36,9 @@ fn read(expression: &str) -> Result<Cron, String> {
     let &[minute, hour, day_of_month, month, day_of_week] = texts.as_slice() else {
         return Err(wrong_count(expression, &texts));
     };
-    let both_match = day_of_week.starts_with('+');
+    // As in crontab(5), a day must match both fields if one of them starts with `*`, even with a
+    // step. The parser looks for `*` alone.
+    let both_match = day_of_month.starts_with('*') || day_of_week.starts_with(['*', '+']);
     let days = day_of_week.strip_prefix('+').filter(|days| !days.is_empty()).unwrap_or(day_of_week);
     let fields = FIELDS.iter().zip([minute, hour, day_of_month, month, days]);
     let fields = fields.map(|(field, text)| field.read(text)).collect::<Result<Vec<_>, _>>()?;

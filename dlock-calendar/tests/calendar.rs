@@ -150,6 +150,52 @@ fn only_periods_are_fixed_periods() {
     assert_eq!(cron("0 * * * *", "UTC").fixed_period(), None);
 }
 
+/// The days of June 2026, which starts on a Monday, that match the fields for days.
+const DAYS_OF_JUNE: &[(&str, &[u8])] = &[
+    // If one of the two fields starts with `*`, a day matches both, as in crontab(5).
+    ("*/1 * MON-FRI", &[1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 15, 16, 17, 18, 19, 22, 23, 24, 25, 26, 29, 30]),
+    ("*/2 * MON", &[1, 15, 29]),
+    ("*/30,2-8 * MON", &[1, 8]),
+    ("12,13 * */2", &[13]),
+    ("*/2 * */3", &[3, 7, 13, 17, 21, 27]),
+    ("* * */3", &[3, 6, 7, 10, 13, 14, 17, 20, 21, 24, 27, 28]),
+    ("*/10 * *", &[1, 11, 21]),
+    ("? * MON", &[1, 8, 15, 22, 29]),
+    ("1,20 * ?", &[1, 20]),
+    // Otherwise, a day matches one of them.
+    ("1-31/10 * MON", &[1, 8, 11, 15, 21, 22, 29]),
+    ("13 * FRI", &[5, 12, 13, 19, 26]),
+    ("1 * 1-7/3", &[1, 4, 7, 8, 11, 14, 15, 18, 21, 22, 25, 28, 29]),
+    // With `+`, it matches both.
+    ("12,13 * +FRI", &[12]),
+    ("1-7 * +MON,TUE", &[1, 2]),
+    ("12 * +*", &[12]),
+    // Each form of a day.
+    ("L * ?", &[30]),
+    ("LW * ?", &[30]),
+    ("6W,21w * ?", &[5, 22]),
+    ("15W,L * ?", &[15, 30]),
+    ("? * MON#2", &[8]),
+    ("? * tue#5,7#1", &[7, 30]),
+    ("? * FRIL,0#L", &[26, 28]),
+    ("? * SAT-SUN", &[6, 7, 13, 14, 20, 21, 27, 28]),
+    ("? * 6-7", &[6, 7, 13, 14, 20, 21, 27, 28]),
+    ("? * SUN-MON", &[1, 7, 8, 14, 15, 21, 22, 28, 29]),
+    ("? * SUN-SUN", &[7, 14, 21, 28]),
+];
+
+#[test]
+fn fields_for_days_follow_the_table_of_days() {
+    for (fields, expected) in DAYS_OF_JUNE {
+        let calendar = cron(&format!("0 0 {fields}"), "UTC");
+        let (before, after) = (at("2026-05-31T23:59Z"), at("2026-07-01T00:00Z"));
+        let (ticks, _) = calendar.between(before, after, 31, 31);
+        let day = |tick: u64| shown(tick)["2026-06-".len()..][..2].parse::<u8>().expect("a day");
+
+        assert_eq!(ticks.into_iter().map(day).collect::<Vec<_>>(), *expected, "{fields}");
+    }
+}
+
 #[test]
 fn leap_days_and_the_year_2100() {
     let leap = cron("0 0 29 2 *", "UTC");
