@@ -11,7 +11,8 @@
 //!   end of the gap. A fixed time that a zone repeats in autumn is due once, at the first of the
 //!   two instants.
 //! - Other expressions are intervals, such as `*/15 * * * *` and `30 * * * *`. They run through the
-//!   repeated hour.
+//!   repeated hour, and a time of an interval that the zone skips is no tick. For a tick at the end
+//!   of the gap, list the hours, such as `0 0,6,12,18 * * *`.
 
 mod calendar;
 mod error;

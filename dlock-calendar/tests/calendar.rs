@@ -85,6 +85,20 @@ const CHANGES: &[(&str, &str, &str, &[&str])] = &[
         "2026-03-29T00:30Z",
         &["2026-03-29T00:45Z", "2026-03-29T01:00Z", "2026-03-29T01:15Z", "2026-03-29T01:45Z"],
     ),
+    // A time of an interval that the zone skips is no tick. A listed one is due at the end of the
+    // gap.
+    (
+        "0 */2 * * *",
+        "Europe/Berlin",
+        "2026-03-28T22:30Z",
+        &["2026-03-28T23:00Z", "2026-03-29T02:00Z", "2026-03-29T04:00Z"],
+    ),
+    (
+        "0 0,2,4,6 * * *",
+        "Europe/Berlin",
+        "2026-03-28T22:30Z",
+        &["2026-03-28T23:00Z", "2026-03-29T01:00Z", "2026-03-29T02:00Z", "2026-03-29T04:00Z"],
+    ),
     // In the second pass through the repeated hour, its times have passed.
     ("15,45 2 * * *", "Europe/Berlin", "2026-10-25T01:20Z", &["2026-10-26T01:15Z", "2026-10-26T01:45Z"]),
     // New York: 02:00 becomes 03:00 on 8 March, 02:00 becomes 01:00 on 1 November 2026.
@@ -95,6 +109,19 @@ const CHANGES: &[(&str, &str, &str, &[&str])] = &[
         "America/New_York",
         "2026-11-01T05:15Z",
         &["2026-11-01T05:30Z", "2026-11-01T06:00Z", "2026-11-01T06:30Z"],
+    ),
+    // Cairo: 00:00 becomes 01:00 on 24 April 2026.
+    (
+        "0 */6 * * *",
+        "Africa/Cairo",
+        "2026-04-23T15:00Z",
+        &["2026-04-23T16:00Z", "2026-04-24T03:00Z", "2026-04-24T09:00Z"],
+    ),
+    (
+        "0 0,6,12,18 * * *",
+        "Africa/Cairo",
+        "2026-04-23T15:00Z",
+        &["2026-04-23T16:00Z", "2026-04-23T22:00Z", "2026-04-24T03:00Z", "2026-04-24T09:00Z"],
     ),
     // Lord Howe: 02:00 becomes 02:30 on 4 October, 02:00 becomes 01:30 on 5 April 2026.
     ("15 2 * * *", "Australia/Lord_Howe", "2026-10-02T16:00Z", &["2026-10-03T15:30Z", "2026-10-04T15:15Z"]),

@@ -69,7 +69,8 @@ impl Schedule {
     /// In other zones, a fixed time that the zone skips is due at the end of the gap, and one that
     /// it repeats is due once. Times are fixed if the fields for minutes and hours have values,
     /// lists, and ranges only, such as `0 2,14 * * *`. Intervals, such as `*/15 * * * *`, run
-    /// through the repeated hour.
+    /// through the repeated hour, and a time of an interval that the zone skips is no tick. For a
+    /// tick at the end of the gap, list the hours, such as `0 0,6,12,18 * * *`.
     ///
     /// # Errors
     ///
@@ -111,8 +112,9 @@ impl Schedule {
     /// Sets the time zone of a cron expression, by its IANA name, such as `Europe/Berlin`. Default:
     /// UTC.
     ///
-    /// The zones are part of the binary. An unknown zone, or a zone for a period, is reported as
-    /// [`Error::Config`] when the schedule is used.
+    /// The zones are part of the binary: for a new rule of a zone, build all processes again. An
+    /// unknown zone, or a zone for a period, is reported as [`Error::Config`] when the schedule is
+    /// used.
     #[must_use]
     pub fn tz(mut self, zone: &str) -> Self {
         self.calendar = self.calendar.and_then(|calendar| calendar.tz(zone).map_err(to_error));
