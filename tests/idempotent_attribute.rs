@@ -294,7 +294,7 @@ async fn detached(id: u8, gate: Arc<Gate>, runs: Runs) -> Result<usize, ShopErro
     Ok(runs.next())
 }
 
-#[idempotent(key = "attached:<id>", detached = false, fingerprint = none, lease = "200ms", scope = everyone)]
+#[idempotent(key = "attached:<id>", detached = false, fingerprint = none, lease = "1s", scope = everyone)]
 async fn attached(id: &u8, entered: oneshot::Sender<oneshot::Sender<Infallible>>) -> Result<u8, ShopError> {
     let (alive, _dropped) = oneshot::channel();
     let _ = entered.send(alive);

@@ -62,7 +62,7 @@ async fn a_persisted_key_outlives_a_waiter_and_gets_a_ttl_again() {
     let server = RedisServer::start();
     let (first, second) = (manager_of(&server).await, manager_of(&server).await);
     let held = first.lock("order:7").lease(LEASE).acquire().await.expect("the lock is free");
-    let lock = second.lock("order:7").lease(LONG).wait(Duration::from_millis(200));
+    let lock = second.lock("order:7").lease(LONG).wait(Duration::from_secs(1));
     let waiter = tokio::spawn(async move { lock.acquire().await });
     until_waiting(&server, "order:7", 1).await;
 

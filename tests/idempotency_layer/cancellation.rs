@@ -90,7 +90,7 @@ async fn a_handler_that_is_not_detached_is_dropped_with_its_client() {
         counters.entered.notify_one();
         std::future::pending().await
     };
-    let settings = |layer: crate::shop::ShopLayer| layer.detached(false).lease(Duration::from_millis(200));
+    let settings = |layer: crate::shop::ShopLayer| layer.detached(false).lease(Duration::from_secs(1));
     let shop = Shop::with_handler(world.url(), post(handler), settings).await;
     let first = tokio::spawn({
         let shop = shop.clone();
