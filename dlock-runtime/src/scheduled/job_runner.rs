@@ -74,9 +74,9 @@ impl JobRunner {
                 return Err(Error::Shutdown { key: Some(this.call.key.clone()) });
             }
             if event == RunnerEvent::Tick {
-                tasks.spawn(in_current_manager(Arc::clone(&this).on_tick(stop.clone())));
                 // Ticks that passed while this process was frozen are not asked for one by one.
                 last_tick = tick.max(this.last_tick_before_now());
+                tasks.spawn(in_current_manager(Arc::clone(&this).on_tick(last_tick, stop.clone())));
             } else {
                 tasks.spawn(in_current_manager(Arc::clone(&this).on_check(stop.clone())));
                 // Ticks do not delay checks, which carry out requests and repeat runs.
@@ -181,9 +181,10 @@ impl JobRunner {
         self.run_requested(record.request.is_some(), stop).await
     }
 
-    /// Runs the current tick, unless another replica does.
-    async fn on_tick(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
-        let last = self.next_tick(self.now()).map_or(u64::MAX, |(_, at)| at);
+    /// Runs the current tick, unless another replica does. `tick` is the one that was due: each
+    /// reply corrects the clock, which may now be some milliseconds before it.
+    async fn on_tick(self: Arc<Self>, tick: u64, stop: watch::Receiver<bool>) -> Result<()> {
+        let last = self.next_tick(tick).map_or(u64::MAX, |(_, at)| at);
         // Missed ticks up to here have run, or do not run.
         let mut caught_up = (self.call.schedule.catch_up != CatchUp::None).then_some(0);
         let (mut waiting, mut is_unanswered) = (None, false);
@@ -384,8 +385,11 @@ mod tests {
     use crate::LockManager;
     use crate::scheduled::job_store::JobStore;
     use crate::scheduled::schedule::Schedule;
+    use crate::scheduled::tests::late_requests::{Fixture, Loss};
+    use crate::scheduled::tick::to_millis;
 
     const MINUTE: u64 = 60_000;
+    const SECOND: Duration = Duration::from_secs(1);
 
     /// Returns the runner of `schedule`, at the server's time `now`.
     fn runner_at(schedule: &Schedule, now: u64) -> JobRunner {
@@ -393,6 +397,18 @@ mod tests {
         manager.server_clock().learn(manager.engine(), now);
         let call = JobCall::new(&JobStore::new(&manager, "report"), schedule).expect("a valid schedule");
         JobRunner::new(call, Box::new(|_| Box::pin(async { Ok(()) })))
+    }
+
+    /// Returns a runner of `manager`, whose body sleeps for `time`.
+    fn runner_of(manager: &LockManager, schedule: &Schedule, time: Duration) -> Arc<JobRunner> {
+        let call = JobCall::new(&JobStore::new(manager, "report"), schedule).expect("a valid schedule");
+        let body: Body = Box::new(move |_| {
+            Box::pin(async move {
+                Timer::new(time).await;
+                Ok(())
+            })
+        });
+        Arc::new(JobRunner::new(call, body))
     }
 
     fn minutely() -> Schedule {
@@ -412,6 +428,38 @@ mod tests {
             (last + 10 * MINUTE, last),
         ] {
             assert_eq!(runner_at(&minutely(), now).not_ahead(last), expected, "at {now}");
+        }
+    }
+
+    /// When the tick was due, a reply about another job corrected the clock to 5 ms before it. The
+    /// first request gets no reply, or another replica runs a missed tick.
+    #[tokio::test(start_paused = true)]
+    async fn a_tick_is_asked_for_each_second_after_a_correction() {
+        let (_stop, is_stopped) = watch::channel(false);
+        let catching_up = minutely().catch_up(CatchUp::Latest);
+        for (schedule, missed) in [(minutely(), 0), (catching_up, 1)] {
+            let fixture = Fixture::new();
+            let first = fixture.until_before(Duration::from_millis(MINUTE), Duration::from_millis(5)).await;
+            let ran = fixture.other.job("report").run(&schedule, async |_| Ok::<_, Error>(())).await;
+            assert!(ran.is_ok_and(|ran| ran.is_some()));
+            let tick = first + (1 + missed) * MINUTE;
+            tokio::time::sleep(Duration::from_millis(tick - first)).await;
+            let other = runner_of(&fixture.other, &schedule, 3 * SECOND);
+            if missed == 0 {
+                fixture.backend.lose(&[Some(Loss::Never); 2]);
+            }
+
+            let runner = runner_of(&fixture.manager, &schedule, Duration::ZERO);
+            let (caught_up, ended) = tokio::join!(
+                other.run_missed(first, tick, &is_stopped),
+                Arc::clone(&runner).on_tick(tick, is_stopped.clone())
+            );
+
+            assert!(caught_up.is_ok_and(|caught_up| caught_up) && ended.is_ok());
+            assert!(runner.now() < tick + 5_000, "{missed} missed");
+            let slots: Vec<_> = fixture.runs().await.iter().map(|run| to_millis(run.slot)).collect();
+            let expected: Vec<_> = (0..=1 + missed).map(|minute| Some(first + minute * MINUTE)).collect();
+            assert_eq!(slots, expected);
         }
     }
 

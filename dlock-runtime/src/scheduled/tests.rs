@@ -2,5 +2,5 @@
 //! dropped.
 
 mod dropped_runs;
-mod late_requests;
+pub(super) mod late_requests;
 mod rules;

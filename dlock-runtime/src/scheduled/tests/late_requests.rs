@@ -32,7 +32,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// The fate of a request whose connection is lost before the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Loss {
+pub(in crate::scheduled) enum Loss {
     /// It takes effect 500 ms later.
     Late,
     /// It takes no effect.
@@ -41,7 +41,7 @@ enum Loss {
 
 /// A connection to a store in memory that is lost on demand.
 #[derive(Debug)]
-struct LossyBackend {
+pub(in crate::scheduled) struct LossyBackend {
     memory: Arc<Memory>,
     store: Arc<MemoryStore>,
     events: EventReceiver,
@@ -51,7 +51,7 @@ struct LossyBackend {
 }
 
 impl LossyBackend {
-    fn lose(&self, losses: &[Option<Loss>]) {
+    pub(in crate::scheduled) fn lose(&self, losses: &[Option<Loss>]) {
         lock(&self.losses).extend(losses);
     }
 }
@@ -106,14 +106,14 @@ impl Backend for LossyBackend {
 }
 
 /// Two processes of one store. The connection of the first can be lost.
-struct Fixture {
-    manager: LockManager,
-    other: LockManager,
-    backend: Arc<LossyBackend>,
+pub(in crate::scheduled) struct Fixture {
+    pub(in crate::scheduled) manager: LockManager,
+    pub(in crate::scheduled) other: LockManager,
+    pub(in crate::scheduled) backend: Arc<LossyBackend>,
 }
 
 impl Fixture {
-    fn new() -> Self {
+    pub(in crate::scheduled) fn new() -> Self {
         let store = MemoryStore::of_name(None);
         let manager = || {
             let (tokens, rules) = (TokenSource::new(), ProtocolConfig::DEFAULT);
@@ -134,7 +134,7 @@ impl Fixture {
     }
 
     /// Returns the runs of the job, the first one first.
-    async fn runs(&self) -> Vec<JobRun> {
+    pub(in crate::scheduled) async fn runs(&self) -> Vec<JobRun> {
         let mut runs = self.other.job("report").history(50).await.expect("memory is there");
         runs.reverse();
         runs
@@ -142,7 +142,7 @@ impl Fixture {
 
     /// Sleeps until `before` ahead of one of the next multiples of `period`, by the clock of the
     /// store. Returns that multiple, in milliseconds.
-    async fn until_before(&self, period: Duration, before: Duration) -> u64 {
+    pub(in crate::scheduled) async fn until_before(&self, period: Duration, before: Duration) -> u64 {
         self.manager.job("report").status().await.expect("memory is there"); // the reply has the time
         let now = self.manager.server_clock().now(self.manager.engine());
         let tick = (now / millis(period) + 2) * millis(period);
