@@ -4,12 +4,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use dlock_runtime::Error;
-use dlock_runtime::scheduled::{CrashedRun, FailedRun, Jobs, RunOutcome};
+use dlock_runtime::scheduled::{CatchUp, CrashedRun, FailedRun, Jobs, RunOutcome};
 use dlock_runtime::testing::TestLocks;
 use dlock_tests::{Moment, Worker};
 
 use super::rules::invalid;
-use super::{LONG_PERIOD, SECOND, every, redis, until_before};
+use super::{LONG_PERIOD, SECOND, every, redis, run, until_before};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_lock-worker");
 const LEASE: Duration = Duration::from_secs(1);
@@ -79,6 +79,42 @@ async fn a_runner_leaves_out_jobs_that_are_off() {
     let (_, second) = after_a_kill("rerun", "other, report").await;
 
     assert!(second.is_none(), "{second:?}");
+}
+
+/// A process crashes in the first of three missed ticks. Another one starts within its lease, or
+/// has started before.
+#[tokio::test(start_paused = true)]
+async fn missed_ticks_after_a_crash_in_one_of_them_run() {
+    for is_restart in [true, false] {
+        let (locks, hour) = (TestLocks::new(), 3_600 * SECOND);
+        let schedule = every(hour).lease(30 * SECOND).catch_up(CatchUp::all(10, 10 * hour));
+        until_before(&locks, hour, hour / 2).await;
+        let [crashes, runs] = <[_; 2]>::try_from(locks.fleet(2)).expect("there are two");
+        let job = runs.manager().job("report");
+        assert!(run(&runs.manager(), "report", &schedule).await.is_some());
+        tokio::time::sleep(3 * hour).await;
+        let hanging = Jobs::new(crashes.manager())
+            .add("report", schedule.clone(), |_| std::future::pending::<Result<(), Error>>());
+        tokio::spawn(crashes.run(hanging.run_until(std::future::pending())));
+        tokio::time::sleep(SECOND).await;
+        let runner = Jobs::new(runs.manager()).add("report", schedule, |_| async { Ok::<_, Error>(()) });
+        if is_restart {
+            crashes.crash();
+            tokio::time::sleep(5 * SECOND).await;
+        }
+        let running = tokio::spawn(runner.run_until(std::future::pending()));
+        tokio::time::sleep(5 * SECOND).await;
+        crashes.crash();
+
+        tokio::time::sleep(60 * SECOND).await;
+
+        let mut history = job.history(9).await.expect("a store");
+        history.retain(|run| run.outcome == RunOutcome::Succeeded);
+        let ages =
+            history.iter().rev().map(|run| history[0].slot.duration_since(run.slot).expect("it is newer"));
+        assert_eq!(ages.collect::<Vec<_>>(), [3, 2, 1, 0].map(|hours| hours * hour), "restart: {is_restart}");
+        running.abort();
+    }
 }
 
 /// A runner finds at its tick that another replica runs it, with a lease of 60 s that began 9 s

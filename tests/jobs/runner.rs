@@ -9,6 +9,7 @@ use dlock_runtime::{Error, LockManager};
 use dlock_tests::{until, within};
 use tokio::sync::Notify;
 
+use super::rules::invalid;
 use super::{LONG, LONG_PERIOD, SECOND, every, in_memory, redis, run, until_before, until_next};
 
 /// Runs a job that records its ticks, for `time`.
@@ -323,6 +324,115 @@ async fn a_tick_that_is_due_in_an_outage_runs_after_it() {
     let last = manager.job("report").last_run().await.expect("a store").expect("it ran");
     let late = last.started.duration_since(last.slot).expect("it was due");
     assert!((10 * SECOND..12 * SECOND).contains(&late), "{late:?}");
+    running.abort();
+}
+
+/// Makes a job known, lets three of its hourly ticks pass, and runs it for a minute. Returns the
+/// hours before the last slot, and the seconds after the start, of each run.
+async fn runs_of_three_missed<B, F>(locks: &TestLocks, schedule: Schedule, body: B) -> Vec<(u64, u64)>
+where
+    B: Fn(Tick) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<(), Error>> + Send + 'static,
+{
+    let (manager, hour) = (locks.manager(), Duration::from_secs(3_600));
+    until_before(locks, hour, hour / 2).await;
+    assert!(run(&manager, "report", &schedule).await.is_some());
+    tokio::time::sleep(3 * hour).await;
+    let start = locks.fleet(1)[0].now();
+
+    let runner = Jobs::new(manager.clone()).add("report", schedule, body);
+    runner.run_until(tokio::time::sleep(60 * SECOND)).await.expect("it ends");
+
+    let history = manager.job("report").history(50).await.expect("a store");
+    let runs = history.iter().rev().skip(1).map(|run| {
+        let hours = history[0].slot.duration_since(run.slot).expect("it is older").as_secs() / 3_600;
+        (hours, run.started.duration_since(start).expect("it is later").as_secs())
+    });
+    runs.collect()
+}
+
+/// The outage lasts for 2 s, from the body of the first missed tick on.
+#[tokio::test(start_paused = true)]
+async fn missed_ticks_run_after_an_outage_between_them() {
+    let locks = TestLocks::new();
+    let of_body = locks.clone();
+    let schedule = every(Duration::from_secs(3_600)).catch_up(CatchUp::all(10, LONG_PERIOD));
+    let is_first = Arc::new(Once::new());
+
+    let runs = runs_of_three_missed(&locks, schedule, move |_| {
+        let (locks, is_first) = (of_body.clone(), Arc::clone(&is_first));
+        async move {
+            is_first.call_once(|| {
+                tokio::spawn(async move {
+                    let outage = locks.outage();
+                    tokio::time::sleep(2 * SECOND).await;
+                    outage.end();
+                });
+            });
+            tokio::time::sleep(SECOND).await;
+            Ok(())
+        }
+    });
+
+    let runs = runs.await;
+    assert_eq!(runs.iter().map(|(hours, _)| *hours).collect::<Vec<_>>(), [2, 1, 0], "{runs:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missed_tick_that_fails_is_retried_before_newer_ones() {
+    let schedule = every(Duration::from_secs(3_600)).catch_up(CatchUp::all(10, LONG_PERIOD));
+    for (retries, expected) in [
+        (FailedRun::Retry(3), vec![(2, 0), (2, 1), (1, 1), (1, 2), (0, 2), (0, 3)]),
+        (FailedRun::Done, vec![(2, 0), (1, 0), (0, 0)]),
+    ] {
+        let (locks, schedule) = (TestLocks::new(), schedule.clone().on_error(retries));
+        let runs = runs_of_three_missed(&locks, schedule, |tick| async move {
+            if tick.attempt() == 1 { Err(Error::from(invalid())) } else { Ok(()) }
+        });
+        assert_eq!(runs.await, expected, "{retries:?}");
+    }
+}
+
+/// Its process is frozen for longer than the lease.
+#[tokio::test(start_paused = true)]
+async fn a_missed_tick_that_loses_its_lease_runs_again_before_newer_ones() {
+    let locks = TestLocks::new();
+    let schedule = every(Duration::from_secs(3_600)).catch_up(CatchUp::all(10, LONG_PERIOD));
+    let schedule = schedule.lease(10 * SECOND);
+
+    let runs = runs_of_three_missed(&locks, schedule, |tick| async move {
+        if tick.attempt() == 1 {
+            tokio::time::advance(11 * SECOND).await;
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    });
+
+    let runs = runs.await;
+    assert_eq!(runs.iter().map(|(hours, _)| *hours).collect::<Vec<_>>(), [2, 2, 1, 1, 0, 0], "{runs:?}");
+}
+
+/// Another replica runs a missed tick for an hour.
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_waits_for_a_missed_tick_ends_in_time() {
+    let (locks, hour) = (TestLocks::new(), Duration::from_secs(3_600));
+    let schedule = every(hour).catch_up(CatchUp::Latest);
+    until_before(&locks, hour, hour / 2).await;
+    assert!(run(&locks.manager(), "report", &schedule).await.is_some());
+    tokio::time::sleep(hour).await;
+    let [first, second] = [locks.manager(), locks.another_manager()].map(|manager| {
+        Jobs::new(manager).add("report", schedule.clone(), move |_| async move {
+            tokio::time::sleep(hour).await;
+            Ok::<_, Error>(())
+        })
+    });
+    let running = tokio::spawn(first.run_until(std::future::pending()));
+    tokio::time::sleep(SECOND).await;
+    let began = tokio::time::Instant::now();
+
+    second.run_until(tokio::time::sleep(10 * SECOND)).await.expect("it ends");
+
+    assert!(began.elapsed() < 11 * SECOND, "{:?}", began.elapsed());
     running.abort();
 }
 

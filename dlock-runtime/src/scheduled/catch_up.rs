@@ -13,7 +13,8 @@ use crate::error::Result;
 /// Only ticks since the job was first seen, and since the last tick that started or was skipped,
 /// can run. They run in order, before newer ticks: while one runs, newer ticks wait for it. With
 /// [`Overlap::CancelPrevious`](crate::scheduled::Overlap::CancelPrevious), a tick that is due while
-/// one runs ends that one. After a crash or an error, each counts as any other tick.
+/// one runs ends that one. If one fails, [`FailedRun::Retry`](crate::scheduled::FailedRun::Retry)
+/// applies before the next one starts. After a crash, each counts as any other tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CatchUp {

@@ -147,11 +147,54 @@ impl JobRunner {
             }
         };
         let Some(record) = record else { return Ok(()) };
-        if self.call.schedule.catch_up != CatchUp::None {
-            let since = record.caught_up();
-            self.run_missed(since, self.now() + 1, &stop).await?;
+        // Later ticks run the ones that are missed before them.
+        let before = self.now() + 1;
+        if self.missed(record.caught_up(), before)?.is_empty() {
+            return self.check(record, &stop).await;
         }
-        self.check(record, &stop).await
+        self.catch_up(record, before, &stop).await?;
+        self.on_check(stop).await
+    }
+
+    /// Runs what `record` has left from before the time `before`. The process that runs one of its
+    /// slots may crash, so this goes on until none is left.
+    async fn catch_up(
+        &self,
+        mut record: Box<JobRecord>,
+        before: u64,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<()> {
+        while !self.missed(record.caught_up(), before)?.is_empty() {
+            let lease_end = record.lease_end().filter(|end| *end > self.now());
+            if lease_end.is_none() && self.run_left(&record, before, stop).await? {
+                break;
+            }
+            let retry = self.now() + RETRY_MILLIS;
+            let retry = lease_end.map_or(retry, |end| retry.min(end + 1));
+            self.pause(Duration::from_millis(retry.saturating_sub(self.now())), stop).await;
+            if *stop.borrow() {
+                break;
+            }
+            match self.passing(self.call.store.read().await)? {
+                Some(Some(read)) => record = read,
+                Some(None) => break,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the last tick again if it failed or crashed, and then missed ticks. Returns `false` as
+    /// [`run_missed`](Self::run_missed).
+    async fn run_left(&self, record: &JobRecord, before: u64, stop: &watch::Receiver<bool>) -> Result<bool> {
+        let mut since = record.caught_up();
+        if let Some(kind) = self.repetition(record)? {
+            if !self.run_slot(kind, stop).await? {
+                return Ok(false);
+            }
+            since = since.max(record.slot);
+        }
+        self.run_missed(since, before, stop).await
     }
 
     /// Runs a requested run, and a tick whose process crashed.
@@ -216,40 +259,74 @@ impl JobRunner {
         Ok(())
     }
 
-    /// Runs missed slots in order. Returns `false` if another replica is running one.
-    async fn run_missed(&self, since: u64, before: u64, stop: &watch::Receiver<bool>) -> Result<bool> {
+    /// Returns the slots after `since` and before `before` that are missed and run, in order.
+    fn missed(&self, since: u64, before: u64) -> Result<Vec<u64>> {
         let calendar = self.call.schedule.checked()?;
-        for slot in self.call.schedule.catch_up.slots(calendar, since, before, self.now()) {
-            let begun = unless_stopped(stop, self.call.begin(BeginKind::Missed { slot })).await;
-            let Some(begun) = begun else { return Ok(false) };
-            match self.passing(begun)? {
-                Some(TickDecision::Run(execution)) => drop(self.run_body(execution).await),
-                Some(TickDecision::Skipped { reason: SkipReason::Running { .. }, .. }) | None => {
-                    return Ok(false);
-                }
-                Some(_) => {}
+        Ok(self.call.schedule.catch_up.slots(calendar, since, before, self.now()))
+    }
+
+    /// Runs missed slots in order. Returns `false` if it must be asked again: another replica is
+    /// running one, or the server is unavailable.
+    async fn run_missed(&self, since: u64, before: u64, stop: &watch::Receiver<bool>) -> Result<bool> {
+        for slot in self.missed(since, before)? {
+            if !self.run_slot(BeginKind::Missed { slot }, stop).await? {
+                return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Runs the last tick again if it has failed or its lease is over, and this runner may.
-    async fn repeat(&self, record: &JobRecord, stop: &watch::Receiver<bool>) -> Result<()> {
+    /// Runs a slot before newer ones, and again while it may be repeated. Returns `false` as
+    /// [`run_missed`](Self::run_missed).
+    async fn run_slot(&self, kind: BeginKind, stop: &watch::Receiver<bool>) -> Result<bool> {
         let retries = self.call.schedule.retries();
         let reruns = self.call.schedule.on_crash == CrashedRun::Rerun;
-        if !record.may_run_again(self.now(), retries, reruns) {
-            return Ok(());
+        loop {
+            let begun = unless_stopped(stop, self.call.begin(kind)).await;
+            let Some(begun) = begun else { return Ok(false) };
+            let attempt = match self.passing(begun)? {
+                Some(TickDecision::Run(execution)) => {
+                    let attempt = execution.tick.attempt();
+                    if self.run_body(execution).await.is_ok() {
+                        return Ok(true);
+                    }
+                    attempt
+                }
+                Some(TickDecision::Skipped { reason: SkipReason::Running { .. }, .. }) | None => {
+                    return Ok(false);
+                }
+                Some(_) => return Ok(true),
+            };
+            if attempt <= retries {
+                self.pause(Duration::from_millis(RETRY_MILLIS), stop).await;
+            } else if !reruns || attempt > 1 {
+                return Ok(true);
+            } // else its lease may be lost: the record says whether it runs again
         }
-        // A missed slot that was given back is one again.
-        let current = self.call.schedule.checked()?.tick_at(self.now());
-        let is_missed = record.state == SlotState::Unstarted && current > Some(record.slot);
-        let slot = record.slot;
-        let kind = if is_missed { BeginKind::Missed { slot } } else { again(slot) };
+    }
+
+    /// Runs the last tick again if it has failed or its lease is over, and this runner may.
+    async fn repeat(&self, record: &JobRecord, stop: &watch::Receiver<bool>) -> Result<()> {
+        let Some(kind) = self.repetition(record)? else { return Ok(()) };
         let begun = unless_stopped(stop, self.call.begin(kind)).await;
         match begun.map(|begun| self.passing(begun)).transpose()?.flatten() {
             Some(begun) => self.follow(begun, false, stop).await,
             None => Ok(()),
         }
+    }
+
+    /// Returns the request to run the last tick again; `None` if this runner may not.
+    fn repetition(&self, record: &JobRecord) -> Result<Option<BeginKind>> {
+        let retries = self.call.schedule.retries();
+        let reruns = self.call.schedule.on_crash == CrashedRun::Rerun;
+        if !record.may_run_again(self.now(), retries, reruns) {
+            return Ok(None);
+        }
+        // A missed slot that was given back is one again.
+        let current = self.call.schedule.checked()?.tick_at(self.now());
+        let is_missed = record.state == SlotState::Unstarted && current > Some(record.slot);
+        let slot = record.slot;
+        Ok(Some(if is_missed { BeginKind::Missed { slot } } else { again(slot) }))
     }
 
     async fn run_requested(&self, is_requested: bool, stop: &watch::Receiver<bool>) -> Result<()> {
