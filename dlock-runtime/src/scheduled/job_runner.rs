@@ -68,7 +68,11 @@ impl JobRunner {
                     ended.unwrap_or(Ok(()))?;
                     continue; // it may have corrected the clock
                 }
-                () = this.sleep_until(at) => {}
+                () = this.sleep_towards(at) => {
+                    if this.now() < at {
+                        continue;
+                    }
+                }
             }
             if this.call.store.manager.engine().is_closed() {
                 return Err(Error::Shutdown { key: Some(this.call.key.clone()) });
@@ -129,9 +133,11 @@ impl JobRunner {
         millis(self.call.lease())
     }
 
-    async fn sleep_until(&self, at: u64) {
+    /// Sleeps until `at`, and at most for [`LONGEST_SLEEP`]: a timer does not count the time that
+    /// the machine is suspended, and a reply about another job may correct the clock.
+    async fn sleep_towards(&self, at: u64) {
         let left = Duration::from_millis(at.saturating_sub(self.now()));
-        Timer::new(left).await;
+        Timer::new(left.min(LONGEST_SLEEP)).await;
     }
 
     /// Runs what is left from before the start: missed ticks, a tick that failed or crashed, and a
@@ -448,6 +454,10 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 /// The pause after a failure, in milliseconds.
 const RETRY_MILLIS: u64 = 1_000;
 
+/// The longest sleep of a runner before it reads the clock again. A tick is late by at most this
+/// after a suspend. One wake-up per job in this time costs some microseconds.
+const LONGEST_SLEEP: Duration = Duration::from_secs(10);
+
 /// How long a runner waits for the run of a request without a reply to be given back, in
 /// milliseconds. That happens 1 s after the request, and once more after the first retry.
 const UNDO_MILLIS: u64 = 2_000;
@@ -538,6 +548,30 @@ mod tests {
             let expected: Vec<_> = (0..=1 + missed).map(|minute| Some(first + minute * MINUTE)).collect();
             assert_eq!(slots, expected);
         }
+    }
+
+    /// As after a suspend of the machine, or a step of the server's clock, before the tick.
+    #[tokio::test(start_paused = true)]
+    async fn a_tick_that_passed_in_a_sleep_starts_within_ten_seconds() {
+        let (fixture, hour) = (Fixture::new(), 60 * MINUTE);
+        let hourly = Schedule::every(Duration::from_millis(hour)).expect("valid").lease(6 * 3_600 * SECOND);
+        let tick = fixture.until_before(Duration::from_millis(hour), 1_800 * SECOND).await;
+        let runner = runner_of(&fixture.manager, &hourly, Duration::ZERO);
+        let runner = Arc::into_inner(runner).expect("it is the only one");
+        let (stop, is_stopped) = watch::channel(false);
+        let running = tokio::spawn(runner.run(is_stopped));
+        tokio::time::sleep(60 * SECOND).await;
+        assert!(fixture.runs().await.is_empty());
+
+        let manager = &fixture.manager;
+        manager.server_clock().learn(manager.engine(), tick + 7 * hour);
+        tokio::time::sleep(10 * SECOND).await;
+
+        // The store's clock has not stepped, so this is its current tick.
+        let slots: Vec<_> = fixture.runs().await.iter().map(|run| to_millis(run.slot)).collect();
+        assert_eq!(slots, [Some(tick - hour)]);
+        stop.send_replace(true);
+        assert!(running.await.is_ok_and(|ended| ended.is_ok()));
     }
 
     #[tokio::test(start_paused = true)]
