@@ -393,9 +393,47 @@ async fn a_missed_tick_that_fails_is_retried_before_newer_ones() {
     }
 }
 
+/// The runners of a fleet wait for a missed tick of each other, until it has had its retries.
+#[tokio::test(start_paused = true)]
+async fn a_fleet_retries_a_missed_tick_before_newer_ones() {
+    for missed in [1, 2] {
+        let (locks, minute) = (TestLocks::new(), 60 * SECOND);
+        let schedule = every(minute).catch_up(CatchUp::all(10, LONG_PERIOD)).on_error(FailedRun::Retry(3));
+        let fleet = locks.fleet(3);
+        until_before(&locks, minute, SECOND).await;
+        assert!(run(&fleet[0].manager(), "report", &schedule).await.is_some());
+        let outage = locks.outage();
+        let running: Vec<_> = fleet
+            .iter()
+            .map(|replica| {
+                let runner =
+                    Jobs::new(replica.manager()).add("report", schedule.clone(), |tick: Tick| async move {
+                        tokio::time::sleep(SECOND / 2).await;
+                        if tick.attempt() < 4 { Err(Error::from(invalid())) } else { Ok(()) }
+                    });
+                tokio::spawn(runner.run_until(std::future::pending()))
+            })
+            .collect();
+        tokio::time::sleep((missed + 1) * minute + SECOND / 2).await;
+        outage.end();
+
+        tokio::time::sleep(minute / 2).await;
+
+        let history = fleet[0].manager().job("report").history(50).await.expect("a store");
+        let outcomes: Vec<_> = history.iter().rev().skip(1).map(|run| run.outcome).collect();
+        let slots: Vec<_> = history.iter().rev().map(|run| run.slot).collect();
+        let of_slot = [RunOutcome::Failed, RunOutcome::Failed, RunOutcome::Failed, RunOutcome::Succeeded];
+        assert_eq!(outcomes, of_slot.repeat(missed as usize + 1), "{slots:?}");
+        assert!(slots.is_sorted(), "{slots:?}");
+        for running in running {
+            running.abort();
+        }
+    }
+}
+
 /// Its process is frozen for longer than the lease.
 #[tokio::test(start_paused = true)]
-async fn a_missed_tick_that_loses_its_lease_runs_again_before_newer_ones() {
+async fn a_missed_tick_that_loses_its_lease_runs_again_first() {
     let locks = TestLocks::new();
     let schedule = every(Duration::from_secs(3_600)).catch_up(CatchUp::all(10, LONG_PERIOD));
     let schedule = schedule.lease(10 * SECOND);

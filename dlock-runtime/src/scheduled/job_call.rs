@@ -54,8 +54,8 @@ pub(super) enum TickDecision {
     Run(JobExecution),
     /// It does not run here.
     Skipped { slot: u64, reason: SkipReason, is_requested: bool },
-    /// Slots after `since` and before `slot` must run first. `is_running`: one is running.
-    Missed { since: u64, slot: u64, is_running: bool },
+    /// Missed slots before `slot` must run or end first.
+    Missed { slot: u64 },
 }
 
 impl JobCall {
@@ -198,9 +198,7 @@ impl JobCall {
                     engine.backend.sleep(WAIT_INTERVAL).await;
                     continue;
                 }
-                BeginReply::Missed { since, is_running } => {
-                    TickDecision::Missed { since, slot: slot_of(kind), is_running }
-                }
+                BeginReply::Missed { .. } => TickDecision::Missed { slot: slot_of(kind) },
                 BeginReply::Skip(SkipReason::Ahead) => {
                     let problem =
                         "the slot is more than one day ahead of the server's clock: check both clocks";

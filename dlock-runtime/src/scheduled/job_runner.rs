@@ -158,49 +158,13 @@ impl JobRunner {
         if self.missed(record.caught_up(), before)?.is_empty() {
             return self.check(record, &stop).await;
         }
-        self.catch_up(record, before, &stop).await?;
-        self.on_check(stop).await
-    }
-
-    /// Runs what `record` has left from before the time `before`. The process that runs one of its
-    /// slots may crash, so this goes on until none is left.
-    async fn catch_up(
-        &self,
-        mut record: Box<JobRecord>,
-        before: u64,
-        stop: &watch::Receiver<bool>,
-    ) -> Result<()> {
-        while !self.missed(record.caught_up(), before)?.is_empty() {
-            let lease_end = record.lease_end().filter(|end| *end > self.now());
-            if lease_end.is_none() && self.run_left(&record, before, stop).await? {
-                break;
-            }
-            let retry = self.now() + RETRY_MILLIS;
-            let retry = lease_end.map_or(retry, |end| retry.min(end + 1));
-            self.pause(Duration::from_millis(retry.saturating_sub(self.now())), stop).await;
+        while let Some(pause) = self.catch_up(before, &stop).await? {
+            self.pause(Duration::from_millis(pause), &stop).await;
             if *stop.borrow() {
-                break;
-            }
-            match self.passing(self.call.store.read().await)? {
-                Some(Some(read)) => record = read,
-                Some(None) => break,
-                None => {}
+                return Ok(());
             }
         }
-        Ok(())
-    }
-
-    /// Runs the last tick again if it failed or crashed, and then missed ticks. Returns `false` as
-    /// [`run_missed`](Self::run_missed).
-    async fn run_left(&self, record: &JobRecord, before: u64, stop: &watch::Receiver<bool>) -> Result<bool> {
-        let mut since = record.caught_up();
-        if let Some(kind) = self.repetition(record)? {
-            if !self.run_slot(kind, stop).await? {
-                return Ok(false);
-            }
-            since = since.max(record.slot);
-        }
-        self.run_missed(since, before, stop).await
+        self.on_check(stop).await
     }
 
     /// Runs a requested run, and a tick whose process crashed.
@@ -238,31 +202,57 @@ impl JobRunner {
         let mut caught_up = (self.call.schedule.catch_up != CatchUp::None).then_some(0);
         let (mut waiting, mut is_unanswered) = (None, false);
         loop {
+            let mut pause = RETRY_MILLIS;
             let begun = self.call.begin_current(caught_up, &mut waiting);
             let Some(begun) = unless_stopped(&stop, begun).await else { break };
             match self.passing(begun)? {
-                // It may be given back, even if this runner would not run it.
-                Some(TickDecision::Missed { is_running: true, .. }) => {}
-                Some(TickDecision::Missed { since, slot, is_running: false }) => {
-                    let has_caught_up = self.run_missed(since, slot, &stop).await?;
-                    if has_caught_up {
+                Some(TickDecision::Missed { slot }) => match self.catch_up(slot, &stop).await? {
+                    Some(left) => pause = left,
+                    None => {
                         caught_up = Some(slot);
                         continue;
                     }
-                }
+                },
                 Some(begun) => return self.follow(begun, is_unanswered, &stop).await,
                 None => is_unanswered = true,
             }
             // The server is unavailable, or another replica runs missed ticks.
-            let retry = self.now() + RETRY_MILLIS;
+            let retry = self.now() + pause;
             // Until then, a tick that waits keeps its place, and newer ones are skipped for it.
             let is_waiting = waiting.is_some_and(|waiting: WaitingSlot| waiting.is_live(retry));
             if retry >= last && !is_waiting {
                 break;
             }
-            self.pause(Duration::from_millis(RETRY_MILLIS), &stop).await;
+            self.pause(Duration::from_millis(pause), &stop).await;
         }
         Ok(())
+    }
+
+    /// Runs the last tick again if it failed or crashed, and then the ticks that are missed before
+    /// the time `before`. Returns after how many milliseconds to try again: another replica, which
+    /// may crash, is running one, or the server is unavailable. Returns `None` if none is left.
+    async fn catch_up(&self, before: u64, stop: &watch::Receiver<bool>) -> Result<Option<u64>> {
+        let Some(record) = self.passing(self.call.store.read().await)? else {
+            return Ok(Some(RETRY_MILLIS));
+        };
+        let Some(record) = record else { return Ok(None) };
+        let lease_left = record.lease_end().map_or(0, |end| end.saturating_sub(self.now()));
+        if lease_left > 0 {
+            return Ok(Some(RETRY_MILLIS.min(lease_left + 1)));
+        }
+        let mut since = record.caught_up();
+        if let Some(kind) = self.repetition(&record)? {
+            if !self.run_slot(kind, stop).await? {
+                return Ok(Some(RETRY_MILLIS));
+            }
+            since = since.max(record.slot);
+        }
+        for slot in self.missed(since, before)? {
+            if !self.run_slot(BeginKind::Missed { slot }, stop).await? {
+                return Ok(Some(RETRY_MILLIS));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the slots after `since` and before `before` that are missed and run, in order.
@@ -271,19 +261,8 @@ impl JobRunner {
         Ok(self.call.schedule.catch_up.slots(calendar, since, before, self.now()))
     }
 
-    /// Runs missed slots in order. Returns `false` if it must be asked again: another replica is
-    /// running one, or the server is unavailable.
-    async fn run_missed(&self, since: u64, before: u64, stop: &watch::Receiver<bool>) -> Result<bool> {
-        for slot in self.missed(since, before)? {
-            if !self.run_slot(BeginKind::Missed { slot }, stop).await? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Runs a slot before newer ones, and again while it may be repeated. Returns `false` as
-    /// [`run_missed`](Self::run_missed).
+    /// Runs a slot before newer ones, and again while it may be repeated. Returns `false` if it must
+    /// be asked for again: another replica is running a slot, or the server is unavailable.
     async fn run_slot(&self, kind: BeginKind, stop: &watch::Receiver<bool>) -> Result<bool> {
         let retries = self.call.schedule.retries();
         let reruns = self.call.schedule.on_crash == CrashedRun::Rerun;
@@ -538,11 +517,11 @@ mod tests {
 
             let runner = runner_of(&fixture.manager, &schedule, Duration::ZERO);
             let (caught_up, ended) = tokio::join!(
-                other.run_missed(first, tick, &is_stopped),
+                other.catch_up(tick, &is_stopped),
                 Arc::clone(&runner).on_tick(tick, is_stopped.clone())
             );
 
-            assert!(caught_up.is_ok_and(|caught_up| caught_up) && ended.is_ok());
+            assert!(matches!(caught_up, Ok(None)) && ended.is_ok());
             assert!(runner.now() < tick + 5_000, "{missed} missed");
             let slots: Vec<_> = fixture.runs().await.iter().map(|run| to_millis(run.slot)).collect();
             let expected: Vec<_> = (0..=1 + missed).map(|minute| Some(first + minute * MINUTE)).collect();

@@ -238,9 +238,9 @@ async fn a_missed_tick_that_is_given_back_runs_before_newer_ones() {
         let ran = fixture.other.job("report").run(&schedule, body).await;
         assert!(ran.is_ok_and(|ran| ran.is_some()));
         tokio::time::sleep(28 * SECOND).await;
-        // The record is read first. Then the request is sent twice, and so is the first undo.
+        // The record is read twice. Then the request is sent twice, and so is the first undo.
         let begin_and_undo = [Loss::Late, Loss::Late, Loss::Never, Loss::Never].map(Some);
-        fixture.backend.lose(&[None]);
+        fixture.backend.lose(&[None; 2]);
         fixture.backend.lose(&begin_and_undo);
 
         for seconds in runners {
@@ -265,12 +265,12 @@ async fn a_missed_tick_that_begins_late_runs_before_the_current_one() {
         let body = |_| async { Ok::<_, Error>(()) };
         let ran = fixture.other.job("report").run(&schedule, body).await;
         assert!(ran.is_ok_and(|ran| ran.is_some()));
-        tokio::time::sleep(18 * SECOND).await;
-        // At its start, the runner reads the record. Its request for the missed tick takes no
-        // effect, and is undone twice. When the next tick is due, it asks for that one, and then
-        // for the missed one: that request is sent twice, and so is the first undo.
-        let of_start = [None, Some(Loss::Never), Some(Loss::Never), None, None];
-        let of_tick = [None, Some(Loss::Late), Some(Loss::Late), Some(Loss::Never), Some(Loss::Never)];
+        tokio::time::sleep(20 * SECOND + SECOND / 2).await;
+        // At its start, the runner reads the record twice. Its request for the missed tick takes no
+        // effect, and is undone. Half a second later, it asks for the next tick, reads the record,
+        // and asks for the missed one: that request is sent twice, and so is the first undo.
+        let of_start = [None, None, Some(Loss::Never), Some(Loss::Never), None];
+        let of_tick = [None, None, Some(Loss::Late), Some(Loss::Late), Some(Loss::Never), Some(Loss::Never)];
         fixture.backend.lose(&of_start);
         fixture.backend.lose(&of_tick);
 
