@@ -11,10 +11,11 @@ use crate::error::Result;
 /// Which ticks run that no process started in time.
 ///
 /// Only ticks since the job was first seen, and since the last tick that started or was skipped,
-/// can run. They run in order, before newer ticks: while one runs, newer ticks wait for it. With
+/// can run. They run in order, before newer ticks: newer ticks wait for one until the last attempt
+/// that [`FailedRun`](crate::scheduled::FailedRun) and
+/// [`CrashedRun`](crate::scheduled::CrashedRun) allow has ended. With
 /// [`Overlap::CancelPrevious`](crate::scheduled::Overlap::CancelPrevious), a tick that is due while
-/// one runs ends that one. If one fails, [`FailedRun::Retry`](crate::scheduled::FailedRun::Retry)
-/// applies before the next one starts. After a crash, each counts as any other tick.
+/// one runs ends that one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CatchUp {

@@ -280,12 +280,13 @@ if r.p then
   return answer('skip', 'paused')
 end
 
+local has_attempts_left = (r.t == 'F' and int('a') <= retries)
+  or (r.t == 'L' and crashed == 'rerun' and int('a') <= math.max(retries, 1))
+
 if slot == int('s') and r.t then
   if r.o then return answer('skip', 'running', lease_left()) end
   if r.t == 'U' then return start(slot, int('a')) end
-  if (r.t == 'F' and int('a') <= retries) or (r.t == 'L' and crashed == 'rerun' and int('a') <= math.max(retries, 1)) then
-    return start(slot, int('a') + 1)
-  end
+  if has_attempts_left then return start(slot, int('a') + 1) end
   return answer('skip', 'done')
 end
 
@@ -297,10 +298,10 @@ local function cancel()
   if overlap == 'cancel_previous' and r.o and is_due_since then set('x', '1') end
 end
 
--- A missed slot may be given back while its first attempt runs. A slot that was given back starts
--- again, even if newer ones were skipped for it.
-local is_missed_running = r.t == 'R' and int('a') == 1 and not r.b
-local is_open = r.t == 'U' or is_missed_running
+-- Newer slots wait for a missed one until its last attempt has ended. A slot that was given back
+-- starts again, even if newer ones were skipped for it.
+local is_missed_running = r.t == 'R' and not r.b
+local is_open = r.t == 'U' or (not r.b and (is_missed_running or has_attempts_left))
 local decided = is_open and int('s') - 1 or math.max(int('s'), int('sk'))
 local since = math.max(decided, int('k'))
 if previous ~= '' and since < tonumber(previous) and not waits then

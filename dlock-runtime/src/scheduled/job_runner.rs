@@ -129,6 +129,10 @@ impl JobRunner {
         manager.server_clock().now(manager.engine())
     }
 
+    fn reruns(&self) -> bool {
+        self.call.schedule.on_crash == CrashedRun::Rerun
+    }
+
     fn check_interval(&self) -> u64 {
         millis(self.call.lease())
     }
@@ -155,7 +159,7 @@ impl JobRunner {
         let Some(record) = record else { return Ok(()) };
         // Later ticks run the ones that are missed before them.
         let before = self.now() + 1;
-        if self.missed(record.caught_up(), before)?.is_empty() {
+        if self.missed(&record, before)?.is_empty() {
             return self.check(record, &stop).await;
         }
         while let Some(pause) = self.catch_up(before, &stop).await? {
@@ -240,14 +244,12 @@ impl JobRunner {
         if lease_left > 0 {
             return Ok(Some(RETRY_MILLIS.min(lease_left + 1)));
         }
-        let mut since = record.caught_up();
-        if let Some(kind) = self.repetition(&record)? {
-            if !self.run_slot(kind, stop).await? {
-                return Ok(Some(RETRY_MILLIS));
-            }
-            since = since.max(record.slot);
+        if let Some(kind) = self.repetition(&record)?
+            && !self.run_slot(kind, stop).await?
+        {
+            return Ok(Some(RETRY_MILLIS));
         }
-        for slot in self.missed(since, before)? {
+        for slot in self.missed(&record, before)? {
             if !self.run_slot(BeginKind::Missed { slot }, stop).await? {
                 return Ok(Some(RETRY_MILLIS));
             }
@@ -255,9 +257,10 @@ impl JobRunner {
         Ok(None)
     }
 
-    /// Returns the slots after `since` and before `before` that are missed and run, in order.
-    fn missed(&self, since: u64, before: u64) -> Result<Vec<u64>> {
+    /// Returns the slots before the time `before` that are missed and run, in order.
+    fn missed(&self, record: &JobRecord, before: u64) -> Result<Vec<u64>> {
         let calendar = self.call.schedule.checked()?;
+        let since = record.caught_up(self.call.schedule.retries(), self.reruns());
         Ok(self.call.schedule.catch_up.slots(calendar, since, before, self.now()))
     }
 
@@ -265,7 +268,7 @@ impl JobRunner {
     /// be asked for again: another replica is running a slot, or the server is unavailable.
     async fn run_slot(&self, kind: BeginKind, stop: &watch::Receiver<bool>) -> Result<bool> {
         let retries = self.call.schedule.retries();
-        let reruns = self.call.schedule.on_crash == CrashedRun::Rerun;
+        let reruns = self.reruns();
         loop {
             let begun = unless_stopped(stop, self.call.begin(kind)).await;
             let Some(begun) = begun else { return Ok(false) };
@@ -303,7 +306,7 @@ impl JobRunner {
     /// Returns the request to run the last tick again; `None` if this runner may not.
     fn repetition(&self, record: &JobRecord) -> Result<Option<BeginKind>> {
         let retries = self.call.schedule.retries();
-        let reruns = self.call.schedule.on_crash == CrashedRun::Rerun;
+        let reruns = self.reruns();
         if !record.may_run_again(self.now(), retries, reruns) {
             return Ok(None);
         }
@@ -336,7 +339,7 @@ impl JobRunner {
         stop: &watch::Receiver<bool>,
     ) -> Result<()> {
         let retries = self.call.schedule.retries();
-        let reruns = self.call.schedule.on_crash == CrashedRun::Rerun;
+        let reruns = self.reruns();
         loop {
             let (slot, mut pause) = match begun {
                 TickDecision::Run(execution) => {

@@ -1,8 +1,6 @@
 //! The decision about one tick: whether the process that asks runs it.
 
-use crate::protocol::job::job_record::{
-    ActiveRun, JobRecord, SlotState, WaitingSlot, attempts_after_crashes,
-};
+use crate::protocol::job::job_record::{ActiveRun, JobRecord, SlotState, WaitingSlot};
 use crate::token::Token;
 
 /// The effect of a run that is still active when the next tick is due.
@@ -129,17 +127,17 @@ pub(crate) enum SkipReason {
 pub(crate) const FURTHEST_AHEAD: u64 = 24 * 60 * 60 * 1_000;
 
 impl JobRecord {
-    /// Returns `true` while the first attempt of a missed slot runs. Later attempts are those of
-    /// any other slot.
+    /// Returns `true` while a missed slot runs.
     pub(super) fn is_missed_running(&self) -> bool {
-        self.state == SlotState::Running && self.attempt == 1 && self.began.is_none()
+        self.state == SlotState::Running && self.began.is_none()
     }
 
     /// Returns the time after which missed slots run before a newer one. A missed slot is one of
-    /// them while it runs: it may be given back. A slot that was given back is one too: it starts
+    /// them until its last attempt has ended. A slot that was given back is one too: it starts
     /// again, even if newer ones were skipped for it.
-    pub(crate) fn caught_up(&self) -> u64 {
-        let is_open = self.state == SlotState::Unstarted || self.is_missed_running();
+    pub(crate) fn caught_up(&self, retries: u32, reruns: bool) -> u64 {
+        let has_attempts = self.is_missed_running() || self.has_attempts_left(retries, reruns);
+        let is_open = self.state == SlotState::Unstarted || (self.began.is_none() && has_attempts);
         let last = if is_open { self.slot.saturating_sub(1) } else { self.decided() };
         last.max(self.known.unwrap_or_default())
     }
@@ -173,7 +171,7 @@ impl JobRecord {
         if slot < self.slot || (slot <= self.skipped && !self.waits(slot)) {
             return BeginReply::Skip(SkipReason::Late { slot: self.slot });
         }
-        let since = self.caught_up();
+        let since = self.caught_up(request.retries, request.crashed == CrashedRun::Rerun);
         if let BeginKind::Tick { previous: Some(previous), .. } = request.kind
             && since < previous
             && !self.waits(slot)
@@ -235,15 +233,7 @@ impl JobRecord {
         if self.state == SlotState::Unstarted {
             return BeginReply::Run(self.start(now, self.slot, self.attempt, request));
         }
-        let runs_again = match self.state {
-            SlotState::Failed => self.attempt <= request.retries,
-            SlotState::Lost => {
-                request.crashed == CrashedRun::Rerun
-                    && self.attempt <= attempts_after_crashes(request.retries)
-            }
-            _ => false,
-        };
-        if !runs_again {
+        if !self.has_attempts_left(request.retries, request.crashed == CrashedRun::Rerun) {
             return BeginReply::Skip(SkipReason::Done);
         }
         BeginReply::Run(self.start(now, self.slot, self.attempt + 1, request))

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::token::Token;
 
 /// Returns the last attempt of a slot that runs again after a crash.
-pub(super) fn attempts_after_crashes(retries: u32) -> u32 {
+fn attempts_after_crashes(retries: u32) -> u32 {
     retries.max(1)
 }
 
@@ -275,9 +275,17 @@ impl JobRecord {
         match (&self.run, self.state) {
             (Some(run), SlotState::Running) => reruns && !run.is_requested && run.lease_end <= now,
             (Some(_), _) => false,
-            (None, SlotState::Failed) => self.attempt <= retries,
-            (None, SlotState::Lost) => reruns && self.attempt <= attempts_after_crashes(retries),
-            (None, state) => state == SlotState::Unstarted,
+            (None, SlotState::Unstarted) => true,
+            (None, _) => self.has_attempts_left(retries, reruns),
+        }
+    }
+
+    /// Returns `true` if the last slot has failed or crashed, and may start again.
+    pub(super) fn has_attempts_left(&self, retries: u32, reruns: bool) -> bool {
+        match self.state {
+            SlotState::Failed => self.attempt <= retries,
+            SlotState::Lost => reruns && self.attempt <= attempts_after_crashes(retries),
+            _ => false,
         }
     }
 

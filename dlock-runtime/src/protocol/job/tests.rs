@@ -559,25 +559,41 @@ fn a_slot_of_a_caller_cancels_each_run() {
     }
 }
 
-/// After a crash, it runs again as any other slot.
+/// Otherwise, a newer slot is skipped for its second attempt, or starts before it.
 #[test]
-fn a_missed_slot_that_runs_again_is_caught_up() {
-    let previous = Some(20_000);
-    for overlap in [Overlap::Skip, Overlap::QueueOne, Overlap::CancelPrevious] {
-        let of = |number, kind| BeginRequest { overlap, ..request(number, kind) };
-        let mut record = after_one_run();
-        started(record.begin(30_000, &of(2, BeginKind::Missed { slot: 20_000 })));
-        let again = started(record.begin(30_000 + LEASE, &of(3, BeginKind::Slot { slot: 20_000 })));
-        assert_eq!(again.attempt, 2);
+fn a_missed_slot_is_open_until_its_last_attempt_has_ended() {
+    let current = BeginKind::Tick { slot: 30_000, window: (0, u64::MAX), previous: Some(20_000) };
+    let ends = [RunResult::Failed, RunResult::Lost];
+    for (end, crashed) in ends.into_iter().zip([CrashedRun::Skip, CrashedRun::Rerun]) {
+        for overlap in [Overlap::Skip, Overlap::QueueOne, Overlap::CancelPrevious] {
+            let of = |number, kind| BeginRequest { overlap, crashed, retries: 1, ..request(number, kind) };
+            let mut record = after_one_run();
+            started(record.begin(30_000, &of(2, BeginKind::Missed { slot: 20_000 })));
+            ended(&mut record, 30_001, 2, end);
 
-        let next = BeginKind::Tick { slot: 30_000, window: (0, u64::MAX), previous };
-        let reply = record.begin(30_001 + LEASE, &of(4, next));
+            let waits = |is_running| BeginReply::Missed { since: 19_999, is_running };
+            assert_eq!(record.begin(30_002, &of(3, current)), waits(false), "{end:?} {overlap:?}");
+            let again = started(record.begin(30_003, &of(4, BeginKind::Slot { slot: 20_000 })));
+            assert_eq!(again.attempt, 2);
+            assert_eq!(record.begin(30_004, &of(5, current)), waits(true), "{end:?} {overlap:?}");
+            ended(&mut record, 30_005, 4, end);
 
-        let lease_left = LEASE - 1;
-        let skipped = BeginReply::Skip(SkipReason::Overlap { lease_left });
-        let waits = BeginReply::Wait { lease_left };
-        assert_eq!(reply, if overlap == Overlap::Skip { skipped } else { waits }, "{overlap:?}");
+            assert_eq!(started(record.begin(30_006, &of(6, current))).slot, 30_000);
+        }
     }
+}
+
+/// Newer ticks replace it, as without `catch_up`.
+#[test]
+fn a_failed_slot_that_was_not_missed_is_caught_up() {
+    let current = BeginKind::Tick { slot: 20_000, window: (0, u64::MAX), previous: Some(10_000) };
+    let mut record = JobRecord::default();
+    started(record.begin(10_000, &tick(1, 10_000)));
+    ended(&mut record, 10_001, 1, RunResult::Failed);
+
+    let next = record.begin(20_000, &BeginRequest { retries: 3, ..request(2, current) });
+
+    assert_eq!(started(next).slot, 20_000);
 }
 
 /// A pause ended after it was given back, or the job was not known when it was due.
