@@ -210,13 +210,13 @@ impl JobRunner {
             let begun = self.call.begin_current(caught_up, &mut waiting);
             let Some(begun) = unless_stopped(&stop, begun).await else { break };
             match self.passing(begun)? {
-                Some(TickDecision::Missed { slot }) => match self.catch_up(slot, &stop).await? {
-                    Some(left) => pause = left,
-                    None => {
+                Some(TickDecision::Missed { slot }) => {
+                    let Some(left) = self.catch_up(slot, &stop).await? else {
                         caught_up = Some(slot);
                         continue;
-                    }
-                },
+                    };
+                    pause = left;
+                }
                 Some(begun) => return self.follow(begun, is_unanswered, &stop).await,
                 None => is_unanswered = true,
             }
