@@ -1,5 +1,6 @@
 //! The runner: missed ticks, panics, and its end.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -131,6 +132,58 @@ async fn a_job_that_fails_for_good_ends_the_others_as_a_shutdown_does() {
     assert!(matches!(ended, Err(Error::WrongKind { .. })), "{ended:?}");
     let last = manager.job("whole").last_run().await.expect("a store").expect("it ran");
     assert_eq!(last.outcome, RunOutcome::Succeeded);
+}
+
+/// Its own ticks, which are due while its body runs, fail.
+#[tokio::test]
+async fn a_job_that_fails_for_good_lets_its_own_body_end() {
+    let server = Arc::new(redis());
+    let manager = LockManager::connect(&server.url()).await.expect("it runs");
+    let (of_body, has_ended) = (Arc::clone(&server), Arc::new(AtomicBool::new(false)));
+    let ends = Arc::clone(&has_ended);
+    let runner = Jobs::new(manager).add("broken", every(SECOND), move |_| {
+        let (server, ends) = (Arc::clone(&of_body), Arc::clone(&ends));
+        async move {
+            server.call(&["SET", "dlock:job:broken##job", "x"]);
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            ends.store(true, Ordering::SeqCst);
+            Ok::<_, Error>(())
+        }
+    });
+
+    let ended = within(LONG, "the runner", runner.run_until(std::future::pending())).await;
+
+    assert!(matches!(ended, Err(Error::WrongKind { .. })), "{ended:?}");
+    assert!(has_ended.load(Ordering::SeqCst));
+}
+
+/// A tick that is due in the grace period starts no run, and ends none.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_gives_the_bodies_of_a_runner_its_grace_period() {
+    let connect = async || LockManager::connect("memory://graceful").await.expect("no server is needed");
+    let observer = connect().await;
+    for (grace, outcome) in [(60, RunOutcome::Succeeded), (20, RunOutcome::Failed)] {
+        let began = Arc::new(Notify::new());
+        let begins = Arc::clone(&began);
+        let manager = connect().await;
+        let runner = Jobs::new(manager.clone()).grace(Duration::ZERO);
+        let runner = runner.add("report", every(10 * SECOND), move |_| {
+            begins.notify_one();
+            async {
+                tokio::time::sleep(Duration::from_secs(25)).await;
+                Ok::<_, Error>(())
+            }
+        });
+        let running = tokio::spawn(runner.run_until(std::future::pending()));
+        within(LONG, "the body", began.notified()).await;
+
+        manager.shutdown(Duration::from_secs(grace)).await;
+
+        let ended = within(LONG, "the end of the runner", running).await.expect("no panic");
+        assert!(matches!(ended, Err(Error::Shutdown { .. })), "{ended:?}");
+        let last = observer.job("report").last_run().await.expect("a store").expect("it ran");
+        assert_eq!(last.outcome, outcome, "{grace} s");
+    }
 }
 
 /// The same lease as `guard` of the attribute binds.

@@ -46,49 +46,57 @@ impl JobRunner {
         Self { call, body }
     }
 
-    /// Runs the job until it is stopped, and then waits for the running bodies.
-    pub(super) async fn run(self, mut stop: watch::Receiver<bool>) -> Result<()> {
-        let this = Arc::new(self);
+    /// Runs the job until it is stopped or fails. Also returns the tasks whose bodies still run, and
+    /// end when that value is dropped.
+    pub(super) async fn run(self, stop: watch::Receiver<bool>) -> (Result<()>, JoinSet<Result<()>>) {
         let mut tasks = JoinSet::new();
-        tasks.spawn(in_current_manager(Arc::clone(&this).on_start(stop.clone())));
-        let mut last_tick = this.now();
-        let mut next_check = this.now() + this.check_interval();
+        let result = Arc::new(self).start_tasks(&mut tasks, stop).await;
+        (result, tasks)
+    }
+
+    /// Spawns a task for each tick and each check, until the job is stopped or fails.
+    async fn start_tasks(
+        self: Arc<Self>,
+        tasks: &mut JoinSet<Result<()>>,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<()> {
+        tasks.spawn(in_current_manager(Arc::clone(&self).on_start(stop.clone())));
+        let mut last_tick = self.now();
+        let mut next_check = self.now() + self.check_interval();
         loop {
             // The clock may have been corrected to long before them.
-            last_tick = this.not_ahead(last_tick);
-            next_check = next_check.min(this.now() + this.check_interval());
-            let (event, at, tick) = match this.next_tick(last_tick) {
+            last_tick = self.not_ahead(last_tick);
+            next_check = next_check.min(self.now() + self.check_interval());
+            let (event, at, tick) = match self.next_tick(last_tick) {
                 Some((tick, at)) if at <= next_check => (RunnerEvent::Tick, at, tick),
                 _ => (RunnerEvent::Check, next_check, last_tick),
             };
             tokio::select! {
                 biased;
-                _ = stop.wait_for(|stop| *stop) => break,
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
                 Some(ended) = tasks.join_next() => {
                     ended.unwrap_or(Ok(()))?;
                     continue; // it may have corrected the clock
                 }
-                () = this.sleep_towards(at) => {
-                    if this.now() < at {
+                () = self.sleep_towards(at) => {
+                    if self.now() < at {
                         continue;
                     }
                 }
             }
-            if this.call.store.manager.engine().is_closed() {
-                return Err(Error::Shutdown { key: Some(this.call.key.clone()) });
+            if self.call.store.manager.engine().is_closed() {
+                return Err(Error::Shutdown { key: Some(self.call.key.clone()) });
             }
             if event == RunnerEvent::Tick {
                 // Ticks that passed while this process was frozen are not asked for one by one.
-                last_tick = tick.max(this.last_tick_before_now());
-                tasks.spawn(in_current_manager(Arc::clone(&this).on_tick(last_tick, stop.clone())));
+                last_tick = tick.max(self.last_tick_before_now());
+                tasks.spawn(in_current_manager(Arc::clone(&self).on_tick(last_tick, stop.clone())));
             } else {
-                tasks.spawn(in_current_manager(Arc::clone(&this).on_check(stop.clone())));
+                tasks.spawn(in_current_manager(Arc::clone(&self).on_check(stop.clone())));
                 // Ticks do not delay checks, which carry out requests and repeat runs.
-                next_check = this.now() + this.check_interval();
+                next_check = self.now() + self.check_interval();
             }
         }
-        while tasks.join_next().await.is_some() {}
-        Ok(())
     }
 
     /// Returns `last_tick`, or now if the clock was corrected to long before that tick.
@@ -553,7 +561,7 @@ mod tests {
         let slots: Vec<_> = fixture.runs().await.iter().map(|run| to_millis(run.slot)).collect();
         assert_eq!(slots, [Some(tick - hour)]);
         stop.send_replace(true);
-        assert!(running.await.is_ok_and(|ended| ended.is_ok()));
+        assert!(running.await.is_ok_and(|(ended, _)| ended.is_ok()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::config::config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::global::in_current_manager;
 use crate::manager::LockManager;
 use crate::scheduled::function;
@@ -195,7 +195,8 @@ impl Jobs {
     /// over a quorum, or outside a tokio runtime; [`Error::InvalidKey`] if a name is invalid.
     /// Later: [`Error::Shutdown`] if the manager is shut down before `shutdown` completes, and
     /// errors that another attempt would not avoid, such as [`Error::WrongKind`]. Then no run
-    /// starts any more, and it waits for the running ones first.
+    /// starts any more, and it waits for the running ones first, for at most the grace period. When
+    /// the manager is shut down, that is the grace period of the shutdown.
     ///
     /// [`Error::Config`]: crate::Error::Config
     /// [`Error::InvalidKey`]: crate::Error::InvalidKey
@@ -218,23 +219,41 @@ impl Jobs {
         for runner in self.checked(&off)? {
             loops.spawn(in_current_manager(runner.run(is_stopped.clone())));
         }
-        let (mut shutdown, mut result) = (pin!(shutdown), Ok(()));
-        // The bodies of the other jobs end as at a shutdown.
+        let (mut shutdown, mut result, mut bodies) = (pin!(shutdown), Ok(()), Vec::new());
         while result.is_ok() {
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                Some(ended) = loops.join_next() => {
-                    result = ended.unwrap_or_else(|error| Err(config("jobs", error.to_string())));
-                }
+                Some(ended) = loops.join_next() => match ended {
+                    Ok((ended, tasks)) => {
+                        result = ended;
+                        bodies.push(tasks);
+                    }
+                    Err(error) => result = Err(config("jobs", error.to_string())),
+                },
             }
         }
+        // The bodies of all jobs may end, also those of one that has failed.
         stop.send_replace(true);
-        let rest = async { while loops.join_next().await.is_some() {} };
-        // At the end of the grace period, dropping the tasks drops the bodies.
+        let rest = async {
+            while let Some(ended) = loops.join_next().await {
+                bodies.extend(ended.map(|(_, tasks)| tasks));
+            }
+            for tasks in &mut bodies {
+                while tasks.join_next().await.is_some() {}
+            }
+        };
+        let is_shut_down = matches!(result, Err(Error::Shutdown { .. }));
+        let limit = async {
+            if is_shut_down {
+                std::future::pending::<()>().await; // the manager ends the bodies
+            }
+            Timer::new(grace).await;
+        };
+        // At the limit, dropping the tasks drops the bodies.
         tokio::select! {
             () = rest => {}
-            () = Timer::new(grace) => {}
+            () = limit => {}
         }
         result
     }
