@@ -449,7 +449,7 @@ async fn a_missed_tick_that_fails_is_retried_before_newer_ones() {
 /// The runners of a fleet wait for a missed tick of each other, until it has had its retries.
 #[tokio::test(start_paused = true)]
 async fn a_fleet_retries_a_missed_tick_before_newer_ones() {
-    for (ticks, of_fleet) in [(2, 2), (3, 3)] {
+    for (ticks, slots_run) in [(2, 2), (3, 3)] {
         let (locks, minute) = (TestLocks::new(), 60 * SECOND);
         let schedule = every(minute).catch_up(CatchUp::all(10, LONG_PERIOD)).on_error(FailedRun::Retry(3));
         let fleet = locks.fleet(3);
@@ -476,7 +476,7 @@ async fn a_fleet_retries_a_missed_tick_before_newer_ones() {
         let outcomes: Vec<_> = history.iter().rev().skip(1).map(|run| run.outcome).collect();
         let slots: Vec<_> = history.iter().rev().map(|run| run.slot).collect();
         let of_slot = [RunOutcome::Failed, RunOutcome::Failed, RunOutcome::Failed, RunOutcome::Succeeded];
-        assert_eq!(outcomes, of_slot.repeat(of_fleet), "{slots:?}");
+        assert_eq!(outcomes, of_slot.repeat(slots_run), "{slots:?}");
         assert!(slots.is_sorted(), "{slots:?}");
         for running in running {
             running.abort();
