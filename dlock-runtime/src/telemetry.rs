@@ -382,7 +382,7 @@ pub(crate) fn job_slot_ahead(key: &LockKey, ahead: Duration) {
     event!(error, "dlock.job_slot_ahead", { lock.key = shown(key), ahead_ms });
 }
 
-/// Records that another replica ran the job with another schedule.
+/// Records that the last request for a job had another schedule.
 #[cfg(feature = "scheduled")]
 pub(crate) fn schedule_mismatched(key: &LockKey, own: &str, other: &str) {
     let other = &*shortened(other);

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, Mutex};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use dlock_runtime::Error;
-use dlock_runtime::scheduled::{CrashedRun, FailedRun, Jobs};
+use dlock_runtime::scheduled::{CrashedRun, FailedRun, Jobs, Overlap};
 use dlock_runtime::testing::TestLocks;
 use tracing::field::{Field, Visit};
 use tracing::subscriber::{DefaultGuard, NoSubscriber};
@@ -99,7 +99,7 @@ async fn missed_ticks_are_logged_by_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_with_another_schedule_is_logged() {
+async fn a_request_with_another_schedule_is_logged() {
     let (events, _log) = Events::record();
     let manager = in_memory().await;
     let other = async |period: Duration| {
@@ -111,7 +111,65 @@ async fn a_run_with_another_schedule_is_logged() {
     assert_eq!(other(SECOND).await, [""; 0], "no replica has run it");
     assert_eq!(other(SECOND).await, [""; 0]);
     assert_eq!(other(2 * SECOND).await, ["every 1000 ms"]);
-    assert_eq!(other(2 * SECOND).await, [""; 0], "it is that of the last run");
+    assert_eq!(other(2 * SECOND).await, [""; 0], "it is that of the last request");
+}
+
+/// The tick of the new schedule is older than that of the old one, so no call runs until the next.
+#[tokio::test(start_paused = true)]
+async fn a_changed_schedule_is_logged_once_unless_others_ask_with_the_old_one() {
+    let (events, _log) = Events::record();
+    let locks = TestLocks::new();
+    until_before(&locks, 2 * HOUR, SECOND).await;
+    tokio::time::sleep(HOUR).await;
+    let (manager, old, new) = (locks.manager(), every(HOUR), every(2 * HOUR));
+    let call = async |schedule| {
+        let slot = run(&manager, "report", schedule).await.map(|tick| tick.slot());
+        (slot, events.take("dlock.schedule_mismatched", "other").len())
+    };
+    assert!(matches!(call(&old).await, (Some(_), 0)));
+
+    assert_eq!(call(&new).await, (None, 1));
+    for _ in 0..50 {
+        tokio::time::sleep(60 * SECOND).await;
+        assert_eq!(call(&new).await, (None, 0), "no other process asks");
+    }
+    assert_eq!(call(&old).await, (None, 1));
+    assert_eq!(call(&new).await, (None, 1));
+    assert_eq!(call(&new).await, (None, 0));
+    // Callers that choose slots have no schedule.
+    let job = manager.job("report");
+    let chosen = job.run_slot(UNIX_EPOCH + HOUR, &old, async |_| Ok::<_, Error>(())).await;
+    assert_eq!(chosen.expect("a store"), None);
+    assert_eq!(call(&new).await, (None, 0));
+}
+
+/// The call that waits asks five times per second.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_logs_another_schedule_once() {
+    let (events, _log) = Events::record();
+    let locks = TestLocks::new();
+    until_before(&locks, HOUR, SECOND).await;
+    let (manager, old) = (locks.manager(), every(HOUR));
+    let job = manager.job("report");
+    let long = job.run(&old, async |_| {
+        tokio::time::sleep(90 * SECOND).await;
+        Ok::<_, Error>(())
+    });
+    let waits = async || {
+        tokio::time::sleep(61 * SECOND).await;
+        let tick = run(&manager, "report", &every(60 * SECOND).overlap(Overlap::QueueOne)).await;
+        assert!(tick.is_some(), "it waits for the end of the other run");
+    };
+    let asks_in_between = async || {
+        tokio::time::sleep(70 * SECOND).await;
+        assert!(run(&manager, "report", &old).await.is_none());
+    };
+
+    let (ran, (), ()) = tokio::join!(long, waits(), asks_in_between());
+
+    assert_eq!(ran.expect("a store"), Some(()));
+    let others = events.take("dlock.schedule_mismatched", "other");
+    assert_eq!(others, ["every 3600000 ms", "every 60000 ms"], "one for each call");
 }
 
 /// An operator resets the job while it runs.

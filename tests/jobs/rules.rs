@@ -225,6 +225,23 @@ async fn slots_of_a_caller_miss_none() {
     .await;
 }
 
+/// The script of Redis has the same rule for its clock as memory.
+#[tokio::test]
+async fn ticks_before_a_schedule_was_seen_are_not_missed() {
+    on_each_store(async |a, b| {
+        let missed = async || run(&b, "report", &every(SECOND)).await.map(|tick| tick.missed());
+        assert!(run(&a, "report", &rare()).await.is_some());
+        tokio::time::sleep(3 * SECOND).await;
+
+        assert_eq!(missed().await, Some(0), "its first call");
+        tokio::time::sleep(3 * SECOND).await;
+
+        let later = missed().await.expect("it is due");
+        assert!((1..=3).contains(&later), "{later}");
+    })
+    .await;
+}
+
 /// Two callers compute the slot of one event some milliseconds apart.
 #[tokio::test]
 async fn slots_within_the_min_hold_of_a_run_do_not_start() {

@@ -52,6 +52,79 @@ async fn missed_ticks_run_as_the_schedule_says() {
     }
 }
 
+/// Returns the manager of a process whose clock is that of the store.
+fn replica(locks: &TestLocks) -> LockManager {
+    locks.fleet(1)[0].manager()
+}
+
+/// Minutes that were due by the new schedule only, before it was deployed at half past.
+#[tokio::test(start_paused = true)]
+async fn ticks_before_a_schedule_was_deployed_are_not_missed() {
+    let (hour, minute) = (Duration::from_secs(3_600), Duration::from_secs(60));
+    for catch_up in [CatchUp::None, CatchUp::Latest, CatchUp::all(30, hour)] {
+        let locks = TestLocks::new();
+        until_before(&locks, hour, SECOND).await;
+        let hourly = run(&locks.manager(), "report", &every(hour)).await.expect("it runs").slot();
+        tokio::time::sleep(30 * minute + 21 * SECOND).await;
+        let minutely = every(minute).catch_up(catch_up);
+
+        let ticks = ticks_of(&replica(&locks), minutely.clone(), 2 * minute).await;
+
+        let minutes = |ticks: &[Tick]| -> Vec<_> {
+            ticks.iter().map(|tick| ((tick.slot() - hourly) / 60_000, tick.missed())).collect()
+        };
+        assert_eq!(minutes(&ticks), [(31, 0), (32, 0)], "{catch_up:?}");
+        // Later ones are missed, and run as the schedule says.
+        tokio::time::sleep(2 * minute).await;
+        let ticks = ticks_of(&replica(&locks), minutely, minute).await;
+        let expected = match catch_up {
+            CatchUp::None => &[(35, 2)][..],
+            CatchUp::Latest => &[(34, 0), (35, 2)],
+            _ => &[(33, 0), (34, 0), (35, 2)],
+        };
+        assert_eq!(minutes(&ticks), expected, "{catch_up:?}");
+    }
+}
+
+/// It ran at 02:00, and is deployed with 04:00 at 10:00.
+#[tokio::test(start_paused = true)]
+async fn a_daily_job_that_moves_does_not_run_again_that_day() {
+    let (locks, hour) = (TestLocks::new(), Duration::from_secs(3_600));
+    let daily = |expression| Schedule::cron(expression).expect("valid").catch_up(CatchUp::Latest);
+    until_before(&locks, 24 * hour, Duration::ZERO).await;
+    tokio::time::sleep(2 * hour).await;
+    let first = run(&locks.manager(), "report", &daily("0 2 * * *")).await.expect("it runs").slot();
+    tokio::time::sleep(8 * hour).await;
+
+    let ticks = ticks_of(&replica(&locks), daily("0 4 * * *"), 24 * hour).await;
+
+    let hours: Vec<_> = ticks.iter().map(|tick| ((tick.slot() - first) / 3_600_000, tick.missed())).collect();
+    assert_eq!(hours, [(26, 0)]);
+}
+
+/// The old process runs every second minute for 20 minutes, and the new one each minute from half
+/// past the ninth on.
+#[tokio::test(start_paused = true)]
+async fn a_rolling_deployment_of_a_schedule_runs_each_tick_once() {
+    let (locks, minute) = (TestLocks::new(), Duration::from_secs(60));
+    until_before(&locks, 10 * minute, 30 * SECOND).await;
+    let schedule = |period| every(period).catch_up(CatchUp::all(100, 60 * minute));
+    let (old, new) = (replica(&locks), replica(&locks));
+    let deployed = async {
+        tokio::time::sleep(10 * minute).await;
+        ticks_of(&new, schedule(minute), 30 * minute).await
+    };
+
+    let (old, new) = tokio::join!(ticks_of(&old, schedule(2 * minute), 20 * minute), deployed);
+
+    let mut ticks = [old, new].concat();
+    ticks.sort_by_key(Tick::slot);
+    let minutes: Vec<_> =
+        ticks.iter().map(|tick| ((tick.slot() - ticks[0].slot()) / 60_000, tick.missed())).collect();
+    let expected: Vec<_> = [0, 2, 4, 6, 8].into_iter().chain(10..40).map(|minute| (minute, 0)).collect();
+    assert_eq!(minutes, expected);
+}
+
 /// The ticks of a schedule are awaited from the next millisecond on, so the start runs this one.
 #[tokio::test(start_paused = true)]
 async fn a_runner_that_starts_in_the_millisecond_of_a_tick_runs_it() {

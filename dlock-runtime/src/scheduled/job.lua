@@ -1,13 +1,13 @@
 -- The record of a scheduled job. It is a hash:
---   k first seen  s last slot that started  a its attempt  t its state: R running, D done,
---   F failed, L lost, U not started  b when its first attempt started,
+--   k first seen with its schedule  s last slot that started  a its attempt  t its state:
+--   R running, D done, F failed, L lost, U not started  b when its first attempt started,
 --   if its body did and it was not missed before  sk last slot that was skipped
 --   co slot up to which missed ones are counted
 --   o owner of the active run  rs its slot  rq 1 if requested  st started  le end of its lease
 --   x 1 if cancelled  nd its process  fe fencing token of the last run
 --   en owner of the run that ended last  w slot that waits  wt when it was last asked for
 --   rr time of the request to run now  p 1 if paused  cr runs  cf failures  cs skips  cm missed
---   sp schedule  ok time of the last success  os its slot
+--   sp schedule of the last request  ok time of the last success  os its slot
 --   hn number of past runs  h0 .. h49 the latest: slot|requested|started|finished|result|node|error
 -- Times are in ms of the server's clock. The rules are those of protocol::job.
 --
@@ -147,6 +147,16 @@ local function skip(what)
   end
 end
 
+-- Slots before a schedule was first seen are none of its missed ones. Callers that choose slots
+-- have no schedule.
+local function see(schedule)
+  if schedule ~= '' and schedule ~= r.sp then
+    set('sp', schedule)
+    set('k', now)
+  end
+  if not r.k then set('k', now) end
+end
+
 if ARGV[2] == 'read' then
   return {text(now), redis.call('HGETALL', KEYS[1])}
 end
@@ -187,8 +197,8 @@ if ARGV[2] == 'pause' or ARGV[2] == 'resume' then
 end
 
 if ARGV[2] == 'register' then
-  if r.k then keep() else set('k', now) end
-  if not r.sp then set('sp', ARGV[4]) end
+  if r.k then keep() end
+  see(ARGV[4])
   reply()
   return {text(now), redis.call('HGETALL', KEYS[1])}
 end
@@ -204,7 +214,7 @@ if ARGV[2] == 'reset' then
   if r.k then keep() end
   local slot = int('s')
   local is_early = slot > now and slot <= now + LONGEST_EARLY
-  for _, field in ipairs({'s', 'a', 't', 'b', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'wt', 'rr', 'sp'}) do
+  for _, field in ipairs({'s', 'a', 't', 'b', 'o', 'rs', 'rq', 'st', 'le', 'x', 'nd', 'en', 'w', 'wt', 'rr'}) do
     if r[field] then set(field, nil) end
   end
   set('k', now)
@@ -218,7 +228,7 @@ local kind, slot, from, untl, previous = ARGV[4], tonumber(ARGV[5]), tonumber(AR
 local owner, node, spec, lease = ARGV[9], ARGV[10], ARGV[11], tonumber(ARGV[12])
 local overlap, crashed, retries, min_hold = ARGV[13], ARGV[14], tonumber(ARGV[15]), tonumber(ARGV[16])
 
--- The last parts are the schedule that ran last, the newest slot, and the request.
+-- The last parts are the schedule of the last request, the newest slot, and the request to run.
 local spec_before, slot_before = r.sp or '', text(int('s'))
 local function answer(what, a, b, c, d)
   return reply(what, a or '', b or '', c or '', d or '', spec_before, slot_before, r.rr or '')
@@ -232,7 +242,6 @@ local function activate(what, requested)
   if fence > LARGEST_NUMBER then return no_fence() end
   add('cr', 1)
   set('fe', fence)
-  set('sp', spec)
   set('o', owner)
   set('rs', what)
   set('rq', requested and '1' or nil)
@@ -258,13 +267,13 @@ end
 local waits = r.w and int('w') == slot
 if kind == 'tick' and (now < from or now >= untl) and not waits then return answer('other') end
 if kind ~= 'requested' and slot > now + FURTHEST_AHEAD then return answer('skip', 'ahead') end
-if not r.k then set('k', now) end
 if r.en == owner then return answer('skip', 'done') end
 if r.o == owner then
   keep()
   set('le', math.max(int('le'), now + lease))
   return answer('run', int('rs'), r.rq and 1 or int('a'), counted(), int('fe'))
 end
+see(spec)
 if r.o and int('le') <= now then end_run('L', '') end
 
 if kind == 'requested' then
@@ -298,13 +307,14 @@ local function cancel()
   if overlap == 'cancel_previous' and r.o and is_due_since then set('x', '1') end
 end
 
--- Newer slots wait for a missed one until its last attempt has ended. A slot that was given back
--- starts again, even if newer ones were skipped for it.
+-- Newer slots wait for a missed one until its last attempt has ended, and while it runs also if the
+-- schedule has changed. A slot that was given back starts again, even if newer ones were skipped for
+-- it.
 local is_missed_running = r.t == 'R' and not r.b
 local is_open = r.t == 'U' or (not r.b and (is_missed_running or has_attempts_left))
 local decided = is_open and int('s') - 1 or math.max(int('s'), int('sk'))
 local since = math.max(decided, int('k'))
-if previous ~= '' and since < tonumber(previous) and not waits then
+if previous ~= '' and (is_missed_running or since < tonumber(previous)) and not waits then
   cancel()
   return answer('missed', since, is_missed_running and '1')
 end

@@ -101,7 +101,7 @@ impl Job {
     ///
     /// Slots only increase: an older slot than the last one does not run. The record of the job
     /// lives for at least 400 days after it. `schedule` gives the options; its instants are not
-    /// used, so no slot counts as missed.
+    /// used, so no slot counts as missed, and the job has no other schedule after the call.
     ///
     /// # Errors
     ///

@@ -44,6 +44,7 @@ pub(super) struct JobCall {
     /// Whether the instants of the schedule are the slots. If not, the caller chooses them.
     has_instants: bool,
     lease: Duration,
+    /// The schedule as text; empty without instants.
     spec: String,
 }
 
@@ -62,7 +63,8 @@ impl JobCall {
     /// Returns the call for the ticks of `schedule`.
     pub(super) fn new(store: &JobStore, schedule: &Schedule) -> Result<Self> {
         schedule.check_instants()?;
-        Self::of_slots(store, schedule).map(|call| Self { has_instants: true, ..call })
+        let spec = schedule.checked()?.to_string();
+        Self::of_slots(store, schedule).map(|call| Self { has_instants: true, spec, ..call })
     }
 
     /// Returns the call for slots that the caller chooses. `schedule` only gives the options.
@@ -76,9 +78,10 @@ impl JobCall {
             return Err(config("job", problem));
         }
         engine.uses(key.namespace());
+        schedule.checked()?;
         Ok(Self {
             record,
-            spec: schedule.checked()?.to_string(),
+            spec: String::new(),
             key,
             lease: schedule.lease.unwrap_or(engine.lease),
             store: store.clone(),
@@ -160,7 +163,7 @@ impl JobCall {
             Arc::new(JobOperation { request: JobRequest::Begin(self.request(kind, owner)), ttl })
         };
         let mut operation = operation_of(kind);
-        let mut may_start_late = false;
+        let (mut may_start_late, mut is_reported) = (false, false);
         loop {
             if engine.is_closed() {
                 return Err(Error::Shutdown { key: Some(self.key.clone()) });
@@ -185,7 +188,11 @@ impl JobCall {
             let JobAnswer::Begin { reply: begun, before } = reply.answer else {
                 return Err(unusable(&self.key));
             };
-            self.report_differences(&before, reply.now);
+            // A call for another tick begins again, and one that waits asks again.
+            if begun != BeginReply::OtherTick && !is_reported {
+                self.report_differences(&before, reply.now);
+                is_reported = true;
+            }
             return Ok(Some(match begun {
                 BeginReply::OtherTick => return Ok(None),
                 BeginReply::Wait { .. } => {
@@ -247,9 +254,9 @@ impl JobCall {
         }
     }
 
-    /// Reports a record that other replicas wrote with another schedule or clock.
+    /// Reports that another replica asked with another schedule, or wrote with another clock.
     fn report_differences(&self, before: &RecordBefore, now: u64) {
-        if !before.spec.is_empty() && before.spec != self.spec {
+        if self.has_instants && !before.spec.is_empty() && before.spec != self.spec {
             telemetry::schedule_mismatched(&self.key, &self.spec, &before.spec);
         }
         if !self.has_instants {

@@ -71,7 +71,8 @@ impl RunOutcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobStatus {
-    /// When the job was first seen.
+    /// When the job was first seen with its schedule, or was reset after that. Ticks before are not
+    /// missed.
     pub known: Option<SystemTime>,
     /// The last tick that started.
     pub slot: Option<SystemTime>,
@@ -95,8 +96,8 @@ pub struct JobStatus {
     pub missed: u64,
     /// When a run last succeeded.
     pub succeeded: Option<SystemTime>,
-    /// The schedule of the last run, as text of at most 512 bytes; before the first run, that of
-    /// the first runner.
+    /// The schedule of the last request, as text of at most 512 bytes. Empty if callers have chosen
+    /// all slots.
     pub schedule: String,
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //! {time, run, slot, attempt, counted, fence, ..} | {time, wait, lease left, ..} BeginReply
 //!   | {time, skip, reason, detail, ..} | {time, missed, since, ..} | {time, other, ..}
-//!   and at the end: {.., schedule of the last run, last slot, time of the request to run now}
+//!   and at the end: {.., schedule of the last request, last slot, time of the request to run now}
 //! {time, owner | cancelled | not_owner}                                        OwnerReply
 //! {time, no_fence}                                                             NoFence
 //! {time, {field, value, ..}}                                                   JobRecord
@@ -74,7 +74,7 @@ pub(super) enum JobAnswer {
 /// The record before a request to begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RecordBefore {
-    /// The schedule of the last run; empty if there was none.
+    /// The schedule of the last request; empty if there was none.
     pub(super) spec: String,
     pub(super) slot: u64,
     /// Whether an operator requested a run, after this request.

@@ -37,7 +37,7 @@ pub(crate) struct BeginRequest {
     /// Identifies the run. A repeated request has the same owner.
     pub(crate) owner: Token,
     pub(crate) node: String,
-    /// The schedule, as text.
+    /// The schedule, as text; empty if the caller chooses the slots.
     pub(crate) spec: String,
     /// The lease, in milliseconds.
     pub(crate) lease: u64,
@@ -78,9 +78,9 @@ pub(crate) enum BeginReply {
     Wait { lease_left: u64 },
     /// It does not run here.
     Skip(SkipReason),
-    /// Missed slots after this one, and since the job was first seen, must run first. One that is
-    /// running, and a slot that was given back, are among them. `is_running`: one is running, so
-    /// the process asks again.
+    /// Missed slots after this one, and since the job was first seen with its schedule, must run
+    /// first. A slot that was given back is among them. `is_running`: a missed slot is running,
+    /// which may be one of another schedule, so the process asks again.
     Missed { since: u64, is_running: bool },
     /// By the server's clock, a call belongs to another slot.
     OtherTick,
@@ -156,10 +156,10 @@ impl JobRecord {
         if slot > now.saturating_add(FURTHEST_AHEAD) {
             return BeginReply::Skip(SkipReason::Ahead);
         }
-        self.known.get_or_insert(now);
         if let Some(reply) = self.repeated(now, request) {
             return reply;
         }
+        self.see(now, &request.spec);
         self.expire_run(now);
         if self.is_paused {
             self.skip(slot);
@@ -173,7 +173,7 @@ impl JobRecord {
         }
         let since = self.caught_up(request.retries, request.crashed == CrashedRun::Rerun);
         if let BeginKind::Tick { previous: Some(previous), .. } = request.kind
-            && since < previous
+            && (self.is_missed_running() || since < previous)
             && !self.waits(slot)
         {
             self.cancel_for(slot, request);
@@ -206,10 +206,10 @@ impl JobRecord {
 
     /// Starts the run that an operator requested.
     fn begin_requested(&mut self, now: u64, request: &BeginRequest) -> BeginReply {
-        self.known.get_or_insert(now);
         if let Some(reply) = self.repeated(now, request) {
             return reply;
         }
+        self.see(now, &request.spec);
         self.expire_run(now);
         let Some(requested) = self.request else { return BeginReply::Skip(SkipReason::NotRequested) };
         if let Some(run) = &self.run {
@@ -316,10 +316,9 @@ impl JobRecord {
     }
 
     fn activate(&mut self, now: u64, slot: u64, is_requested: bool, request: &BeginRequest) {
-        let BeginRequest { owner, node, spec, lease, .. } = request;
+        let BeginRequest { owner, node, lease, .. } = request;
         self.counters.runs += 1;
         self.fence = now.saturating_mul(1_000).max(self.fence + 1);
-        self.spec.clone_from(spec);
         self.run = Some(ActiveRun {
             owner: *owner,
             slot,

@@ -22,7 +22,7 @@ const LONGEST_EARLY: u64 = 10_000;
 /// The record of one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JobRecord {
-    /// When the job was first seen; `None` before its first request.
+    /// When the job was first seen with its schedule; `None` before its first request.
     pub(crate) known: Option<u64>,
     /// The last slot that started.
     pub(crate) slot: u64,
@@ -49,7 +49,7 @@ pub(crate) struct JobRecord {
     pub(crate) request: Option<u64>,
     pub(crate) is_paused: bool,
     pub(crate) counters: JobCounters,
-    /// The schedule of the last run, as text.
+    /// The schedule of the last request, as text. Empty if callers have chosen all slots.
     pub(crate) spec: String,
     /// When a run last succeeded, and its slot.
     pub(crate) succeeded: Option<(u64, u64)>,
@@ -222,10 +222,18 @@ impl JobRecord {
     /// Records that a runner has the job, so that ticks from now on can be missed, and operators
     /// can request a run.
     pub(crate) fn register(&mut self, now: u64, spec: &str) {
-        self.known.get_or_insert(now);
-        if self.spec.is_empty() {
+        self.see(now, spec);
+    }
+
+    /// Records a request for the job with this schedule; empty if the caller chooses the slots.
+    /// Slots before a schedule was first seen are none of its missed ones. While processes with
+    /// different schedules ask in turn, each of these changes counts.
+    pub(super) fn see(&mut self, now: u64, spec: &str) {
+        if !spec.is_empty() && spec != self.spec {
             spec.clone_into(&mut self.spec);
+            self.known = Some(now);
         }
+        self.known.get_or_insert(now);
     }
 
     /// Requests a run at once, in addition to the schedule. Returns `false` for a job that no
@@ -249,6 +257,7 @@ impl JobRecord {
             counters: self.counters,
             history: std::mem::take(&mut self.history),
             fence: self.fence,
+            spec: std::mem::take(&mut self.spec),
             succeeded: self.succeeded,
             ..Self::default()
         };

@@ -642,6 +642,68 @@ fn slots_before_the_job_was_seen_are_not_missed() {
     assert_eq!(started(record.begin(50_000, &first)).counted, 50_000);
 }
 
+/// Returns a request of a process whose schedule is due every minute.
+fn minutely(number: u64, kind: BeginKind) -> BeginRequest {
+    BeginRequest { spec: "every 60000 ms".to_owned(), ..request(number, kind) }
+}
+
+/// By the new schedule, slots were due that were none of the old one.
+#[test]
+fn slots_before_a_schedule_was_seen_are_not_missed() {
+    let tick = |previous| BeginKind::Tick { slot: 240_000, window: (0, u64::MAX), previous };
+    for is_registered in [true, false] {
+        let mut record = after_one_run();
+        record.register(20_000, "every 10000 ms");
+        assert_eq!((record.known, record.caught_up(0, false)), (Some(10_000), 10_000), "its schedule is the same");
+        if is_registered {
+            record.register(200_000, "every 60000 ms");
+            assert_eq!(record.caught_up(0, false), 200_000);
+        }
+
+        let now = if is_registered { 240_000 } else { 250_000 };
+        let since = if is_registered { 200_000 } else { 250_000 };
+        let grant = started(record.begin(now, &minutely(2, tick(Some(180_000)))));
+
+        assert_eq!((grant.slot, grant.counted), (240_000, since), "registered: {is_registered}");
+        ended(&mut record, now + 1, 2, RunResult::Succeeded);
+        let next = BeginKind::Tick { slot: 360_000, window: (0, u64::MAX), previous: Some(300_000) };
+        let missed = BeginReply::Missed { since: since.max(240_000), is_running: false };
+        assert_eq!(record.begin(360_000, &minutely(3, next)), missed, "later ones are missed");
+    }
+}
+
+/// During a deployment, old and new processes ask in turn.
+#[test]
+fn each_change_of_the_schedule_counts() {
+    let mut record = after_one_run();
+
+    record.begin(20_000, &minutely(2, BeginKind::Requested));
+    assert_eq!((record.known, &*record.spec), (Some(20_000), "every 60000 ms"));
+    assert_eq!(record.begin(30_000, &late_tick(3, 10_000)), BeginReply::Skip(SkipReason::Done));
+    assert_eq!((record.known, &*record.spec), (Some(30_000), "every 10000 ms"), "also if it does not run");
+
+    let before = record.clone();
+    assert_eq!(record.begin(30_001, &minutely(1, BeginKind::Requested)), BeginReply::Skip(SkipReason::Done));
+    assert_eq!(record.begin(30_002, &minutely(4, tick(4, 10_000).kind)), BeginReply::OtherTick);
+    let chosen = BeginRequest { spec: String::new(), ..request(5, BeginKind::Slot { slot: 10_000 }) };
+    assert_eq!(record.begin(30_003, &chosen), BeginReply::Skip(SkipReason::Done));
+    assert_eq!(record, before, "an end, a call for another tick, and a slot of a caller change no schedule");
+}
+
+/// Otherwise, the first tick of the new schedule would be skipped for it.
+#[test]
+fn a_missed_slot_of_another_schedule_is_waited_for() {
+    let next = BeginKind::Tick { slot: 60_000, window: (0, u64::MAX), previous: Some(0) };
+    let mut record = after_one_run();
+    started(record.begin(59_000, &request(2, BeginKind::Missed { slot: 20_000 })));
+
+    let waits = BeginReply::Missed { since: 60_000, is_running: true };
+    assert_eq!(record.begin(60_000, &minutely(3, next)), waits);
+
+    ended(&mut record, 60_001, 2, RunResult::Succeeded);
+    assert_eq!(started(record.begin(60_002, &minutely(4, next))).slot, 60_000);
+}
+
 #[test]
 fn a_requested_run_changes_neither_slot_nor_missed() {
     let mut record = after_one_run();
@@ -723,6 +785,8 @@ fn reset_keeps_what_operators_see() {
     assert!(record.is_paused && record.counters.runs == 1 && record.history.len() == 1, "{record:?}");
     assert_eq!((record.counters, record.fence), (before.counters, before.fence));
     assert_eq!((&record.history, &record.succeeded), (&before.history, &before.succeeded));
+    record.register(20_000, "every 10000 ms");
+    assert_eq!(record.known, Some(11_000), "slots after the reset can be missed");
 }
 
 #[test]
@@ -826,7 +890,6 @@ fn only_a_known_job_can_be_requested() {
     assert_eq!(record, JobRecord::default(), "it changes nothing");
 
     record.register(10_000, "every 10000 ms");
-    record.register(11_000, "every 20000 ms");
 
     assert!(record.request_run(12_000));
     assert_eq!((record.known, &*record.spec, record.request), (Some(10_000), "every 10000 ms", Some(12_000)));

@@ -94,7 +94,7 @@ impl JobRequests {
             }),
             15 => JobRequest::SetPaused(choices.draw(2) == 0),
             16 => JobRequest::SetPaused(false),
-            17 if choices.draw(3) == 0 => JobRequest::Register { spec: "every 3 s".to_owned() },
+            17 if choices.draw(3) == 0 => JobRequest::Register { spec: spec_of(&mut choices) },
             17 => JobRequest::RequestRun,
             18 if choices.draw(4) == 0 => JobRequest::Reset,
             _ => JobRequest::Read,
@@ -117,7 +117,7 @@ impl JobRequests {
             },
             owner,
             node: "n".to_owned(),
-            spec: ["every 1 s", "every 2 s"][choices.index(2)].to_owned(),
+            spec: spec_of(choices),
             lease,
             overlap: [Overlap::Skip, Overlap::QueueOne, Overlap::CancelPrevious][choices.index(3)],
             crashed: [CrashedRun::Rerun, CrashedRun::Skip][choices.index(2)],
@@ -188,6 +188,11 @@ fn record_without_times(mut record: JobRecord, now: u64, time: impl Fn(u64) -> u
         (past.slot, past.started, past.finished) = (time(past.slot), time(past.started), time(past.finished));
     }
     record
+}
+
+/// Returns one of two schedules, or that of callers that choose the slots.
+fn spec_of(choices: &mut Choices) -> String {
+    ["every 1 s", "every 2 s", ""][choices.index(3)].to_owned()
 }
 
 /// The decisions that one number makes.

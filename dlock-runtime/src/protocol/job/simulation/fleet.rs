@@ -28,6 +28,7 @@ mod kind {
     pub(super) const FREEZE: usize = 5;
     pub(super) const TIMER: usize = 6;
     pub(super) const OPERATOR: usize = 7;
+    pub(super) const DEPLOYMENT: usize = 8;
 }
 
 #[derive(Clone, Debug)]
@@ -91,6 +92,8 @@ struct Replica {
     /// The server's clock minus its own, plus two hours, as far as it knows.
     correction: u64,
     frozen_until: u64,
+    /// When the new version is deployed to it. Its schedule has the same ticks, and another text.
+    deployed_at: u64,
     run: Option<LocalRun>,
     /// The request in flight, and when it was last sent.
     request: Option<(Token, u64)>,
@@ -173,14 +176,26 @@ impl Fleet {
         let catches_up = setup(6, 1) == 1;
         // Clocks differ by up to half a period in either direction.
         let offsets: Vec<_> = (0..count).map(|_| HOUR - PERIOD / 2 + setup(4, PERIOD)).collect();
-        let replica =
-            |offset| Replica { offset, correction: 2 * HOUR, frozen_until: 0, run: None, request: None };
+        let is_deployed = choices.happens(kind::DEPLOYMENT, 0, 50);
+        let mut replica = |offset| Replica {
+            offset,
+            correction: 2 * HOUR,
+            frozen_until: 0,
+            deployed_at: if is_deployed {
+                START + choices.up_to(kind::DEPLOYMENT, 1, END - START)
+            } else {
+                u64::MAX
+            },
+            run: None,
+            request: None,
+        };
+        let replicas = offsets.into_iter().map(&mut replica).collect();
         let mut fleet = Self {
             now: START,
             events: BTreeMap::new(),
             sequence: 0,
             choices,
-            replicas: offsets.into_iter().map(replica).collect(),
+            replicas,
             record: JobRecord::default(),
             stepped_back: 0,
             outage_until: 0,
@@ -303,15 +318,21 @@ impl Fleet {
         } else {
             BeginKind::Tick { slot, window, previous: self.catches_up.then(|| slot - PERIOD) }
         };
-        let request = BeginRequest { kind, owner, ..self.template.clone() };
+        let request = self.request_of(replica, kind, owner);
         self.send_begin(replica, request);
     }
 
     /// Asks for the first missed slot after `since`.
     fn begin_missed(&mut self, replica: usize, since: u64) {
         let (owner, kind) = (self.owner(), BeginKind::Missed { slot: (since / PERIOD + 1) * PERIOD });
-        let request = BeginRequest { kind, owner, ..self.template.clone() };
+        let request = self.request_of(replica, kind, owner);
         self.send_begin(replica, request);
+    }
+
+    fn request_of(&self, replica: usize, kind: BeginKind, owner: Token) -> BeginRequest {
+        let is_new = self.now >= self.replicas[replica].deployed_at;
+        let spec = if is_new { "new" } else { "old" }.to_owned();
+        BeginRequest { kind, owner, spec, ..self.template.clone() }
     }
 
     /// Asks again later, if a replica catches up.
@@ -345,7 +366,15 @@ impl Fleet {
 
     fn on_begin(&mut self, replica: usize, request: BeginRequest, sent: u64) -> Result<(), String> {
         let server_time = self.server_time();
+        let spec = self.record.spec.clone();
         let reply = self.record.begin(server_time, &request);
+        if self.record.spec != spec {
+            self.coverage.schedule_changes += u64::from(!spec.is_empty());
+            self.starts.on_schedule(server_time);
+        }
+        if let BeginReply::Missed { since, is_running: false } = reply {
+            self.starts.on_missed(since)?;
+        }
         if let BeginReply::Skip(SkipReason::Paused | SkipReason::Overlap { .. }) = reply
             && let BeginKind::Tick { slot, .. } = request.kind
         {

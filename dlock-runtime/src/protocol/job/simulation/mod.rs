@@ -1,6 +1,6 @@
 //! A fleet of replicas with one job, simulated: clocks that differ by up to half a period, lost and
-//! late messages, outages, requests that are given up, crashes, frozen processes, and a server
-//! whose clock steps back.
+//! late messages, outages, requests that are given up, crashes, frozen processes, deployments of
+//! another schedule, and a server whose clock steps back.
 //!
 //! ```text
 //! DLOCK_JOB_SEEDS   the number of schedules; 5,000 by default
@@ -35,6 +35,7 @@ struct JobCoverage {
     outages: u64,
     missed: u64,
     given_back: u64,
+    schedule_changes: u64,
 }
 
 impl JobCoverage {
@@ -54,15 +55,16 @@ impl JobCoverage {
         self.outages += other.outages;
         self.missed += other.missed;
         self.given_back += other.given_back;
+        self.schedule_changes += other.schedule_changes;
     }
 
     fn least(&self) -> u64 {
         let Self { starts, restarts, corrected_clocks, lost_replies, crashes, freezes, .. } = *self;
         let Self { waits, skips_for_waiting, cancels, late_ends, steps_back, requested, .. } = *self;
-        let Self { outages, missed, given_back, .. } = *self;
+        let Self { outages, missed, given_back, schedule_changes, .. } = *self;
         let all = [starts, restarts, corrected_clocks, lost_replies, crashes, freezes];
         let others = [waits, skips_for_waiting, cancels, late_ends, steps_back, requested];
-        let of_catch_up = [outages, missed, given_back];
+        let of_catch_up = [outages, missed, given_back, schedule_changes];
         all.into_iter().chain(others).chain(of_catch_up).min().unwrap_or_default()
     }
 }

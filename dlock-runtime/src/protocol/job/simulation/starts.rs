@@ -12,6 +12,8 @@ pub(super) struct Starts {
     skipped: Vec<u64>,
     /// When pauses ended, by the server's clock, and the slot whose run was active then.
     resumed: Vec<(u64, Option<u64>)>,
+    /// When the schedule last changed, by the server's clock.
+    schedule_since: u64,
     /// The slots that wait, and when each was last asked for, by the server's clock.
     waits: Vec<(u64, u64)>,
 }
@@ -54,6 +56,7 @@ impl Starts {
             return Ok(false);
         }
         let is_requested = request.kind == BeginKind::Requested;
+        self.on_missed(grant.counted)?;
         if let Some(other) = self.runs.iter().find(|run| run.ended.is_none() && run.valid_until > now) {
             return Err(format!("{grant:?} starts while {other:?} is valid"));
         }
@@ -135,8 +138,9 @@ impl Starts {
     }
 
     /// Returns the last slot, if it was missed and each of its runs was given back, and a request
-    /// that catches up must not pass it with `slot`. A slot that waits passes it, and one from
-    /// before the end of a pause does not start again.
+    /// that catches up must not pass it with `slot`. A slot that waits passes it, one from before
+    /// the end of a pause does not start again, and one from before a change of the schedule is
+    /// none of its missed ones.
     fn given_back(&self, request: &BeginRequest, slot: u64) -> Option<u64> {
         let catches_up =
             matches!(request.kind, BeginKind::Missed { .. } | BeginKind::Tick { previous: Some(_), .. });
@@ -146,7 +150,25 @@ impl Starts {
         let is_open = self.runs.iter().filter(|run| !run.is_requested && run.slot == last).all(is_given_back);
         let waits = self.waits.iter().any(|(waiting, _)| *waiting == slot);
         let is_paused = self.resumed.iter().any(|(at, active)| last <= *at && *active != Some(last));
-        (catches_up && last < slot && is_open && !waits && !is_paused).then_some(last)
+        let is_of_schedule = last > self.schedule_since;
+        (catches_up && last < slot && is_open && !waits && !is_paused && is_of_schedule).then_some(last)
+    }
+
+    /// Records that the schedule changes at `server_time`.
+    pub(super) fn on_schedule(&mut self, server_time: u64) {
+        self.schedule_since = server_time;
+    }
+
+    /// Checks the time after which slots are missed.
+    ///
+    /// # Errors
+    ///
+    /// It is before the schedule was first seen.
+    pub(super) fn on_missed(&self, since: u64) -> Result<(), String> {
+        if since >= self.schedule_since {
+            return Ok(());
+        }
+        Err(format!("slots after {since} are missed, of a schedule of {}", self.schedule_since))
     }
 
     /// Returns `true` if this is the first attempt of a missed slot.
