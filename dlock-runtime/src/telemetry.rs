@@ -375,7 +375,7 @@ pub(crate) fn job_end_ignored(key: &LockKey, reason: &str) {
     });
 }
 
-/// Records that the last tick of a job is ahead of the server's clock.
+/// Records that the last slot of a job is ahead of the server's clock, and blocks later ones.
 #[cfg(feature = "scheduled")]
 pub(crate) fn job_slot_ahead(key: &LockKey, ahead: Duration) {
     let ahead_ms = millis(ahead);

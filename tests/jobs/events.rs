@@ -5,16 +5,17 @@ use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
-use dlock_runtime::Error;
 use dlock_runtime::scheduled::{CrashedRun, FailedRun, Jobs, Overlap};
 use dlock_runtime::testing::TestLocks;
+use dlock_runtime::{Error, LockManager};
+use dlock_tests::{RedisServer, WallClock};
 use tracing::field::{Field, Visit};
 use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use tracing::{Dispatch, Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use super::rules::{Text, invalid};
-use super::{SECOND, every, in_memory, run, until_before};
+use super::{SECOND, every, in_memory, permitted, run, until_before, until_next};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -213,6 +214,84 @@ async fn a_slot_more_than_a_period_ahead_is_logged() {
         let logged = events.take("dlock.job_slot_ahead", "ahead_ms");
         let expected = is_logged.then(|| ahead.as_millis().to_string());
         assert_eq!(logged, Vec::from_iter(expected), "{ahead:?} ahead");
+    }
+}
+
+/// A slot that was skipped makes the ticks before it late, as one that started does.
+#[tokio::test(start_paused = true)]
+async fn a_skipped_slot_more_than_a_period_ahead_is_logged() {
+    let (events, _log) = Events::record();
+    let locks = TestLocks::new();
+    let replica = &locks.fleet(1)[0];
+    let (manager, ahead) = (replica.manager(), 9 * HOUR);
+    let job = manager.job("report");
+    assert!(run(&manager, "report", &every(HOUR)).await.is_some());
+    job.pause().await.expect("a store");
+    let skipped = job.run_slot(replica.now() + ahead, &every(SECOND), async |_| Ok::<_, Error>(())).await;
+    assert_eq!(skipped.expect("a store"), None);
+    job.resume().await.expect("a store");
+    events.take("dlock.job_slot_ahead", "ahead_ms");
+    tokio::time::sleep(HOUR).await;
+
+    assert_eq!(run(&manager, "report", &every(HOUR)).await, None);
+
+    assert_eq!(events.take("dlock.job_slot_ahead", "ahead_ms"), [(8 * HOUR).as_millis().to_string()]);
+    job.reset().await.expect("a store");
+    tokio::time::sleep(HOUR).await;
+    assert!(run(&manager, "report", &every(HOUR)).await.is_some(), "it is cleared");
+}
+
+/// The clock of the server is 30 days ahead while an operator resumes the job.
+#[tokio::test]
+async fn a_job_that_resumed_at_a_wrong_time_is_logged() {
+    let clock = match WallClock::new() {
+        Ok(clock) => clock,
+        Err(reason) => return println!("SKIPPED: a server whose clock steps: {reason}"),
+    };
+    let (events, _log) = Events::record();
+    let server = permitted(RedisServer::builder().wall_clock(&clock).start());
+    let manager = LockManager::connect(&server.url()).await.expect("the server takes managers");
+    let (job, month): (_, i64) = (manager.job("report"), 30 * 24 * 3_600);
+    assert!(run(&manager, "report", &every(SECOND)).await.is_some());
+    job.pause().await.expect("a store");
+    clock.step_to(month);
+    job.resume().await.expect("a store");
+    clock.step_to(0);
+    events.take("dlock.job_slot_ahead", "ahead_ms");
+    until_next(SECOND).await;
+
+    assert_eq!(run(&manager, "report", &every(SECOND)).await, None);
+
+    let ahead = events.take("dlock.job_slot_ahead", "ahead_ms");
+    let [ahead] = &ahead[..] else { panic!("one event: {ahead:?}") };
+    let ahead: u64 = ahead.parse().expect("a number of milliseconds");
+    assert!(ahead.abs_diff(month.unsigned_abs() * 1_000) < 600_000, "{ahead}");
+}
+
+/// One process takes its local time for UTC.
+#[tokio::test(start_paused = true)]
+async fn a_chosen_slot_that_is_late_for_one_far_ahead_is_logged() {
+    let early = 10 * SECOND; // slots may start so early
+    for (ahead, is_logged) in [(early, false), (early + Duration::from_millis(1), true), (9 * HOUR, true)] {
+        let (events, _log) = Events::record();
+        let locks = TestLocks::new();
+        let replica = &locks.fleet(1)[0];
+        let job = replica.manager().job("import");
+        let call = async |slot| {
+            let ran =
+                job.run_slot(slot, &every(SECOND), async |_| Ok::<_, Error>(())).await.expect("a store");
+            (ran, events.take("dlock.job_slot_ahead", "ahead_ms"))
+        };
+        let now = replica.now();
+        assert_eq!(call(now + ahead).await, (Some(()), vec![]));
+        assert_eq!(call(now + ahead).await, (None, vec![]), "it has run, and is not late");
+
+        let (ran, logged) = call(now).await;
+
+        let expected = is_logged.then(|| ahead.as_millis().to_string());
+        assert_eq!((ran, logged), (None, Vec::from_iter(expected)), "{ahead:?} ahead");
+        tokio::time::sleep(ahead).await;
+        assert_eq!(call(replica.now() + SECOND).await, (Some(()), vec![]), "then, slots run again");
     }
 }
 

@@ -229,7 +229,7 @@ local owner, node, spec, lease = ARGV[9], ARGV[10], ARGV[11], tonumber(ARGV[12])
 local overlap, crashed, retries, min_hold = ARGV[13], ARGV[14], tonumber(ARGV[15]), tonumber(ARGV[16])
 
 -- The last parts are the schedule of the last request, the newest slot, and the request to run.
-local spec_before, slot_before = r.sp or '', text(int('s'))
+local spec_before, slot_before = r.sp or '', text(math.max(int('s'), int('sk')))
 local function answer(what, a, b, c, d)
   return reply(what, a or '', b or '', c or '', d or '', spec_before, slot_before, r.rr or '')
 end

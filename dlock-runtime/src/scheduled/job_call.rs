@@ -16,7 +16,9 @@ use crate::printable::prefix;
 use crate::protocol::command::{Failure, ScriptReply};
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::job::begin::{BeginKind, BeginReply, BeginRequest, RunGrant, SkipReason};
-use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult, WaitingSlot};
+use crate::protocol::job::job_record::{
+    FinishRequest, JobRecord, LONGEST_EARLY, OwnerReply, RunResult, WaitingSlot,
+};
 use crate::protocol::owner_lease::OwnerTerms;
 use crate::scheduled::job_store::{JobStore, LONG_TTL, SHORTEST_TTL, read_reply, record_name, unusable};
 use crate::scheduled::operation::{
@@ -190,7 +192,7 @@ impl JobCall {
             };
             // A call for another tick begins again, and one that waits asks again.
             if begun != BeginReply::OtherTick && !is_reported {
-                self.report_differences(&before, reply.now);
+                self.report_differences(&before, begun, reply.now);
                 is_reported = true;
             }
             return Ok(Some(match begun {
@@ -255,16 +257,20 @@ impl JobCall {
     }
 
     /// Reports that another replica asked with another schedule, or wrote with another clock.
-    fn report_differences(&self, before: &RecordBefore, now: u64) {
+    fn report_differences(&self, before: &RecordBefore, begun: BeginReply, now: u64) {
         if self.has_instants && !before.spec.is_empty() && before.spec != self.spec {
             telemetry::schedule_mismatched(&self.key, &self.spec, &before.spec);
         }
-        if !self.has_instants {
-            return;
-        }
-        let period = self.schedule.checked().map(|calendar| calendar.period_at(now)).unwrap_or_default();
-        let ahead = Duration::from_millis(before.slot.saturating_sub(now));
-        if !ahead.is_zero() && ahead > period {
+        let ahead = Duration::from_millis(before.decided.saturating_sub(now));
+        let is_too_far = if self.has_instants {
+            let period = self.schedule.checked().map(|calendar| calendar.period_at(now)).unwrap_or_default();
+            !ahead.is_zero() && ahead > period
+        } else {
+            // Callers may choose slots that are ahead, unless that keeps others from their slots.
+            let is_late = matches!(begun, BeginReply::Skip(SkipReason::Late { .. }));
+            is_late && ahead > Duration::from_millis(LONGEST_EARLY)
+        };
+        if is_too_far {
             telemetry::job_slot_ahead(&self.key, ahead);
         }
     }

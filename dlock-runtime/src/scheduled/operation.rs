@@ -4,7 +4,8 @@
 //! ```text
 //! {time, run, slot, attempt, counted, fence, ..} | {time, wait, lease left, ..} BeginReply
 //!   | {time, skip, reason, detail, ..} | {time, missed, since, ..} | {time, other, ..}
-//!   and at the end: {.., schedule of the last request, last slot, time of the request to run now}
+//!   and at the end: {.., schedule of the last request, last slot that started or was skipped,
+//!                        time of the request to run now}
 //! {time, owner | cancelled | not_owner}                                        OwnerReply
 //! {time, no_fence}                                                             NoFence
 //! {time, {field, value, ..}}                                                   JobRecord
@@ -76,7 +77,8 @@ pub(super) enum JobAnswer {
 pub(super) struct RecordBefore {
     /// The schedule of the last request; empty if there was none.
     pub(super) spec: String,
-    pub(super) slot: u64,
+    /// The last slot that started or was skipped. Older ones do not start.
+    pub(super) decided: u64,
     /// Whether an operator requested a run, after this request.
     pub(super) is_requested: bool,
 }
@@ -149,9 +151,9 @@ impl StoreOperation for JobOperation {
 fn run(record: &mut JobRecord, now: u64, request: &JobRequest, exists: bool) -> JobAnswer {
     match request {
         JobRequest::Begin(begin) => {
-            let (spec, slot) = (record.spec.clone(), record.slot);
+            let (spec, decided) = (record.spec.clone(), record.decided());
             let reply = record.begin(now, begin);
-            let before = RecordBefore { spec, slot, is_requested: record.request.is_some() };
+            let before = RecordBefore { spec, decided, is_requested: record.request.is_some() };
             return JobAnswer::Begin { reply, before };
         }
         JobRequest::Renew { owner, lease } => return JobAnswer::Owner(record.renew(now, *owner, *lease)),
@@ -227,7 +229,7 @@ fn encode(reply: &JobReply) -> ScriptReply {
         JobAnswer::Begin { reply, before } => {
             parts.extend(begin_parts(*reply));
             parts.resize(6, String::new());
-            parts.extend([before.spec.clone(), before.slot.to_string()]);
+            parts.extend([before.spec.clone(), before.decided.to_string()]);
             parts.push(if before.is_requested { "1" } else { "" }.to_owned());
         }
         JobAnswer::Owner(owner) => parts.push(
@@ -299,11 +301,11 @@ pub(super) fn decode(reply: &ScriptReply) -> Option<JobReply> {
         ["cancelled"] => JobAnswer::Owner(OwnerReply::Cancelled),
         ["not_owner"] => JobAnswer::Owner(OwnerReply::NotOwner),
         ["no_fence"] => JobAnswer::NoFence,
-        [what, a, b, c, d, spec, slot, requested] => JobAnswer::Begin {
+        [what, a, b, c, d, spec, decided, requested] => JobAnswer::Begin {
             reply: decode_begin(what, [a, b, c, d])?,
             before: RecordBefore {
                 spec: spec.to_owned(),
-                slot: slot.parse().ok()?,
+                decided: decided.parse().ok()?,
                 is_requested: !requested.is_empty(),
             },
         },
@@ -446,7 +448,7 @@ mod tests {
         ];
         let befores = [
             RecordBefore::default(),
-            RecordBefore { spec: "every 1000 ms".to_owned(), slot: 3, is_requested: true },
+            RecordBefore { spec: "every 1000 ms".to_owned(), decided: 3, is_requested: true },
         ];
         let begun = begun
             .into_iter()

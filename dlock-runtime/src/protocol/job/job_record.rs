@@ -17,7 +17,7 @@ pub(crate) const HISTORY: usize = 50;
 pub(super) const LONGEST_SILENCE: u64 = 5_000;
 
 /// How long before its time a slot may start, in milliseconds.
-const LONGEST_EARLY: u64 = 10_000;
+pub(crate) const LONGEST_EARLY: u64 = 10_000;
 
 /// The record of one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -274,7 +274,7 @@ impl JobRecord {
     }
 
     /// Returns the last slot about which there is a decision.
-    pub(super) fn decided(&self) -> u64 {
+    pub(crate) fn decided(&self) -> u64 {
         self.slot.max(self.skipped)
     }
 

@@ -10,7 +10,7 @@ use crate::protocol::job::begin::{
     BeginKind, BeginReply, BeginRequest, CrashedRun, FURTHEST_AHEAD, Overlap, SkipReason,
 };
 use crate::protocol::job::job_record::{FinishRequest, JobRecord, OwnerReply, RunResult};
-use crate::scheduled::operation::{JobAnswer, JobOperation, JobReply, JobRequest, decode};
+use crate::scheduled::operation::{JobAnswer, JobOperation, JobReply, JobRequest, RecordBefore, decode};
 use crate::token::Token;
 
 /// Enough that each request meets each state of a record.
@@ -141,6 +141,7 @@ impl JobRequests {
         let time = |at: u64| if at.abs_diff(self.began) < NEAR { 0 } else { at };
         match reply.answer {
             JobAnswer::Begin { reply: begun, before } => {
+                let before = RecordBefore { decided: time(before.decided), ..before };
                 JobAnswer::Begin { reply: begin_without_times(begun, time), before }
             }
             JobAnswer::Owner(owner) => JobAnswer::Owner(owner),
