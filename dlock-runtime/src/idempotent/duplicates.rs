@@ -8,7 +8,8 @@
 //!   other        the turn passes on, and the next call asks
 //! ```
 //!
-//! So a thousand calls of one process ask as often as one.
+//! So a thousand calls of one process ask as often as one. A call whose wait ends asks by itself,
+//! also without the turn.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,16 +56,30 @@ pub(super) struct WaitingCalls {
     changed: Arc<Notify>,
     /// Whether the record notifies this process.
     pub(super) is_queued: AtomicBool,
-    /// Whether one of the calls has found a call running, or runs.
-    pub(super) has_seen_running: AtomicBool,
+    running: Mutex<RunningAttempts>,
 }
 
-/// The turn of one of the calls that wait for a record. The others wait until it is dropped.
+/// The attempts of one record that may be running, as far as the process knows.
+#[derive(Debug, Default)]
+struct RunningAttempts {
+    /// The number of attempts of this process, each an [`AwaitedAttempt`].
+    own: usize,
+    /// Whether there may be another one: of another process, or of this one without a confirmed
+    /// end.
+    other: bool,
+}
+
+/// The turn of one of the calls that wait for a record: when it asks the store next. The others
+/// wait until it is dropped.
+pub(super) type Turn = OwnedMutexGuard<BootInstant>;
+
+/// An attempt of this process, for which other calls of it may wait.
 #[derive(Debug)]
-pub(super) struct Turn {
-    pub(super) calls: Arc<WaitingCalls>,
-    /// When it asks the store next.
-    pub(super) next: OwnedMutexGuard<BootInstant>,
+pub(super) struct AwaitedAttempt {
+    calls: Arc<WaitingCalls>,
+    /// `None` if the call has started at the end of its wait, while another one had the turn.
+    _turn: Option<Turn>,
+    is_over: bool,
 }
 
 impl Duplicates {
@@ -89,7 +104,7 @@ impl Duplicates {
             settled: watch::Sender::new(None),
             changed: engine.calls.watch(record),
             is_queued: AtomicBool::new(false),
-            has_seen_running: AtomicBool::new(false),
+            running: Mutex::default(),
         });
         waiting.insert(key, Arc::downgrade(&calls));
         calls
@@ -102,6 +117,32 @@ impl WaitingCalls {
     pub(super) async fn wait_for_change(&self, engine: &Engine) {
         engine.backend.sleep(SHORTEST_PAUSE).await;
         self.changed.notified().await;
+    }
+
+    /// Handles what the store has replied to one of the calls. A result ends the wait of all.
+    pub(super) fn on_reply(&self, reply: &IdempotencyReply) {
+        let mut running = lock(&self.running);
+        match reply {
+            // If this process runs the call, its own end is confirmed to it.
+            IdempotencyReply::Running { .. } => running.other |= running.own == 0,
+            // With `OnCrash::Fail`, its body may still run.
+            IdempotencyReply::Crashed { .. } => {}
+            _ => running.other = false,
+        }
+        drop(running);
+        if matches!(reply, IdempotencyReply::Completed { .. }) {
+            self.settle(reply.clone());
+        }
+    }
+
+    /// Returns `true` if the last that the process knows is that the call runs.
+    pub(super) fn may_be_running(&self) -> bool {
+        let running = lock(&self.running);
+        running.own > 0 || running.other
+    }
+
+    fn is_forked(&self) -> bool {
+        self.engine.upgrade().is_some_and(|engine| engine.is_forked())
     }
 
     /// Ends the wait of all calls. Later calls ask the store.
@@ -137,10 +178,41 @@ impl Drop for WaitingCalls {
     }
 }
 
-impl Turn {
+impl AwaitedAttempt {
+    /// Creates it when the store has started the attempt, so no other one runs. The `turn` is kept
+    /// until its end, and the next call asks at once.
+    pub(super) fn new(calls: &Arc<WaitingCalls>, mut turn: Option<Turn>) -> Self {
+        let mut running = lock(&calls.running);
+        running.own += 1;
+        running.other = false;
+        drop(running);
+        if let Some(next) = turn.as_deref_mut() {
+            *next = BootInstant::START;
+        }
+        Self { calls: Arc::clone(calls), _turn: turn, is_over: false }
+    }
+
+    /// Marks that neither the attempt nor another one runs: the store has confirmed its end, or its
+    /// body has not run. Otherwise, it counts as running until the store has replied to a later
+    /// call, so that an outage at its end starts no second body.
+    pub(super) fn mark_over(&mut self) {
+        self.is_over = true;
+    }
+
     /// Gives the result to all calls that wait.
     pub(super) fn settle(self, reply: IdempotencyReply) {
         self.calls.settle(reply);
+    }
+}
+
+impl Drop for AwaitedAttempt {
+    fn drop(&mut self) {
+        if self.calls.is_forked() {
+            return;
+        }
+        let mut running = lock(&self.calls.running);
+        running.own -= 1;
+        running.other |= !self.is_over;
     }
 }
 

@@ -11,7 +11,7 @@ use crate::engine::store_calls::{ActiveCall, CallFailure};
 use crate::error::{Error, Result};
 use crate::global::in_current_scope;
 use crate::idempotent::attempt::Attempt;
-use crate::idempotent::duplicates::Turn;
+use crate::idempotent::duplicates::AwaitedAttempt;
 use crate::idempotent::idempotent_record::IdempotentRecord;
 use crate::idempotent::outcome::Completion;
 use crate::key::LockKey;
@@ -30,8 +30,8 @@ use crate::testing::crash_point::CrashPoint;
 pub(super) struct Execution {
     attempt: Arc<Attempt>,
     identity: CallIdentity,
-    /// The turn of this process, if calls of it may wait for this one.
-    turn: Option<Turn>,
+    /// The attempt, if other calls of this process may wait for it.
+    pub(super) awaited: Option<AwaitedAttempt>,
     /// The event that ends the attempt, while its reply is missing.
     ending: Option<IdempotencyEvent>,
     is_ended: bool,
@@ -45,13 +45,7 @@ impl Execution {
         let attempt = Arc::new(attempt);
         let active = attempt.engine().active_call();
         let is_ended = !attempt.is_recorded;
-        Self { attempt, identity, turn: None, ending: None, is_ended, has_crashed: false, _active: active }
-    }
-
-    /// Keeps the other calls of this process waiting until the attempt ends.
-    pub(super) fn with_turn(mut self, turn: Turn) -> Self {
-        self.turn = Some(turn);
-        self
+        Self { attempt, identity, awaited: None, ending: None, is_ended, has_crashed: false, _active: active }
     }
 
     /// Runs `body`, and stores what it returns.
@@ -111,10 +105,13 @@ impl Execution {
         let reply = self.end(event).await;
         let Some(event) = self.ending.take() else { return };
         self.is_ended = true;
+        if let Ok(IdempotencyReply::Done | IdempotencyReply::Absent) = reply {
+            self.mark_over();
+        }
         match (reply, event) {
             (Ok(IdempotencyReply::Done), IdempotencyEvent::Complete { result, .. }) => {
-                if let Some(turn) = self.turn.take() {
-                    turn.settle(IdempotencyReply::Completed { identity: self.identity.clone(), result });
+                if let Some(awaited) = self.awaited.take() {
+                    awaited.settle(IdempotencyReply::Completed { identity: self.identity.clone(), result });
                 }
             }
             (Ok(reply), event) => {
@@ -159,6 +156,13 @@ impl Execution {
         IdempotencyEvent::Complete { token, result, ttl }
     }
 
+    /// Marks, for the calls that wait, that no attempt runs.
+    fn mark_over(&mut self) {
+        if let Some(awaited) = &mut self.awaited {
+            awaited.mark_over();
+        }
+    }
+
     /// Sends the end in the background. `reason`: why it has no reply.
     fn finish_in_background(&self, event: IdempotencyEvent, reason: &str) {
         let pending = Arc::clone(&self.attempt.manager.idempotency().pending);
@@ -187,6 +191,7 @@ impl Drop for Execution {
         if let Some(ending) = self.ending.take() {
             self.finish_in_background(ending, "the call was dropped before the reply");
         } else if !self.attempt.has_run() {
+            self.mark_over();
             let ttl = millis(self.attempt.terms.ttl);
             let unused = IdempotencyEvent::Forget { token, has_run: false, ttl };
             match self.attempt.late_start(&unused) {

@@ -1,6 +1,7 @@
 //! The behavior of idempotent calls in memory, under paused time.
 
 mod rules;
+mod waits;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -737,8 +738,8 @@ mod outages {
             drop(outage);
         };
 
-        // The first one asks twice, and would ask again after a second.
-        let first = call.clone().wait(ms(900));
+        // The first one asks at 500 ms and at its end, and would ask again after a second.
+        let first = call.clone().wait(ms(600));
         let first = first.run_attached(async |_| Ok::<_, Error>(1));
         let (first, later, ()) = tokio::join!(first, later, ends);
 

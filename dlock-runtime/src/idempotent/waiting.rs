@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::idempotent::begin::{Asked, Begun, PendingCall};
-use crate::idempotent::duplicates::{Turn, WaitingCalls, waiter_id};
+use crate::idempotent::duplicates::{AwaitedAttempt, Turn, WaitingCalls, waiter_id};
+use crate::idempotent::execution::Execution;
 use crate::protocol::deadline::BootInstant;
 use crate::protocol::idempotency::event::IdempotencyReply;
 
@@ -16,8 +17,8 @@ impl PendingCall {
     ///
     /// # Errors
     ///
-    /// [`Error::InProgress`] if the other call was found running; the last failure if the server is
-    /// unavailable from the start; as [`decide`](Self::decide).
+    /// As [`ask`](Self::ask) and [`decide`](Self::decide). If the server is unavailable at the end of
+    /// the wait, [`Error::InProgress`] if a call with the key may be running.
     ///
     /// # Cancel safety
     ///
@@ -37,93 +38,86 @@ impl PendingCall {
         let calls = self.manager.idempotency().duplicates.join(engine, &self.record, &self.identity);
         let mut settled = calls.settled.subscribe();
         let mut timeout = pin!(engine.backend.sleep(wait));
-        let next = tokio::select! {
+        let turn = tokio::select! {
             biased;
             reply = settled.wait_for(Option::is_some) => {
                 let reply = reply.ok().and_then(|reply| reply.clone());
                 return reply.map_or_else(|| Err(self.in_progress(None)), |reply| self.decide(&reply));
             }
-            next = Arc::clone(&calls.turn).lock_owned() => Some(next),
+            turn = Arc::clone(&calls.turn).lock_owned() => Some(turn),
             () = &mut timeout => None,
         };
-        let Some(next) = next else { return self.begin_at_the_end(&calls).await };
+        // The call whose turn it is may be on a runtime that stands still.
+        let Some(turn) = turn else { return self.begin_at_the_end(&calls, None).await };
         if let Some(reply) = calls.settled.borrow().clone() {
             return self.decide(&reply);
         }
-        self.take_turn(Turn { calls, next }, timeout).await
-    }
-
-    /// Begins the call after a wait in which it has not asked. The call whose turn it was may be on
-    /// a runtime that stands still.
-    async fn begin_at_the_end(&self, calls: &WaitingCalls) -> Result<Begun> {
-        match self.begin_now().await {
-            Err(Error::Unavailable { .. }) if calls.has_seen_running.load(Ordering::Acquire) => {
-                Err(self.in_progress(None))
-            }
-            begun => begun,
-        }
+        self.take_turn(&calls, turn, timeout).await
     }
 
     /// Asks the store until the call is decided, or `timeout` ends.
     async fn take_turn(
         &self,
+        calls: &Arc<WaitingCalls>,
         mut turn: Turn,
         mut timeout: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Begun> {
         let engine = self.manager.engine();
-        let (calls, mut last) = (Arc::clone(&turn.calls), None);
+        let check_after = engine.rules.grant_lease / 2;
         loop {
-            let pause = turn.next.since(engine.now());
+            let pause = turn.since(engine.now());
             if !pause.is_zero() {
                 tokio::select! {
                     biased;
-                    () = &mut timeout => {
-                        let Some(last) = last else { return self.begin_at_the_end(&calls).await };
-                        return Err(last);
-                    }
-                    () = turn.calls.wait_for_change(engine) => {}
+                    () = &mut timeout => return self.begin_at_the_end(calls, Some(turn)).await,
+                    () = calls.wait_for_change(engine) => {}
                     () = engine.backend.sleep(pause) => {}
                 }
             }
-            let check_after = engine.rules.grant_lease / 2;
             let asked = self.ask(Some(waiter_id(engine))).await;
             let now = engine.now();
             match asked {
-                Ok(Asked::Started(execution)) => {
-                    calls.has_seen_running.store(true, Ordering::Release);
-                    *turn.next = BootInstant::START;
-                    return Ok(Begun::Started(Box::new(execution.with_turn(turn))));
-                }
+                Ok(Asked::Started(execution)) => return Ok(started(execution, calls, Some(turn))),
                 Ok(Asked::Found(found)) => {
+                    calls.on_reply(&found);
                     let decided = self.decide(&found);
+                    *turn = BootInstant::START;
                     if let IdempotencyReply::Running { lease_left, is_queued, .. } = found {
                         calls.is_queued.store(is_queued, Ordering::Release);
-                        calls.has_seen_running.store(true, Ordering::Release);
-                        *turn.next = now.plus(check_after.min(Duration::from_millis(lease_left)));
-                        let Err(error @ Error::InProgress { .. }) = decided else { return decided };
-                        last = Some(error);
-                        continue;
-                    }
-                    *turn.next = BootInstant::START;
-                    if matches!(found, IdempotencyReply::Completed { .. }) {
-                        turn.settle(found);
+                        *turn = now.plus(check_after.min(Duration::from_millis(lease_left)));
+                        if matches!(decided, Err(Error::InProgress { .. })) {
+                            continue;
+                        }
                     }
                     return decided;
                 }
-                Err(error @ Error::Unavailable { .. }) => {
-                    last = if calls.has_seen_running.load(Ordering::Acquire) {
-                        last.or_else(|| Some(self.in_progress(None)))
-                    } else {
-                        Some(error)
-                    };
-                    *turn.next = now.plus(check_after);
-                }
+                Err(Error::Unavailable { .. }) => *turn = now.plus(check_after),
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Begins the call when its wait has ended: the last reply may be old, and its turn may not
+    /// have come.
+    async fn begin_at_the_end(&self, calls: &Arc<WaitingCalls>, turn: Option<Turn>) -> Result<Begun> {
+        match self.ask(None).await {
+            Ok(Asked::Started(execution)) => Ok(started(execution, calls, turn)),
+            Ok(Asked::Found(found)) => {
+                calls.on_reply(&found);
+                self.decide(&found)
+            }
+            Err(Error::Unavailable { .. }) if calls.may_be_running() => Err(self.in_progress(None)),
+            Err(error) => Err(error),
         }
     }
 
     pub(super) fn in_progress(&self, remaining: Option<Duration>) -> Error {
         Error::InProgress { key: self.key.clone(), remaining }
     }
+}
+
+/// Begins the body of a call for which the other `calls` wait.
+fn started(mut execution: Box<Execution>, calls: &Arc<WaitingCalls>, turn: Option<Turn>) -> Begun {
+    execution.awaited = Some(AwaitedAttempt::new(calls, turn));
+    Begun::Started(execution)
 }
