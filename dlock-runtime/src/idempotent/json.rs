@@ -5,20 +5,20 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use crate::error::{Error, Result};
-use crate::idempotent::null_counter::count_hidden;
+use crate::idempotent::lossy_parts::LossyParts;
 use crate::key::LockKey;
 use crate::printable::shortened;
 
 /// Encodes a result to store. Returns `None` if a later call would not read the same value.
 ///
-/// JSON has no `NaN`, tells no `Some(())` from `None`, and is read to a limited depth. A later call
-/// that got another value, or an error about the type, would mislead its caller.
+/// JSON has no `NaN`, tells no `Some(())` from `None`, and is read to a limited depth. A type may
+/// also read its own JSON as another value. A later call that got another value, or an error about
+/// the type, would mislead its caller.
 pub(super) fn encoded<T: Serialize + DeserializeOwned>(value: &T) -> Option<Vec<u8>> {
-    let hidden = count_hidden(value).ok()?;
+    let parts = LossyParts::of(value).ok()?;
     let bytes = serde_json::to_vec(value).ok()?;
     let read: T = serde_json::from_slice(&bytes).ok()?;
-    // A type may read `null` as the `Some` that it was, in its own way.
-    (hidden == 0 || count_hidden(&read).ok()? == hidden).then_some(bytes)
+    (LossyParts::of(&read).ok()? == parts).then_some(bytes)
 }
 
 /// Decodes a stored result.
@@ -84,14 +84,25 @@ mod tests {
         assert!(encoded(&nested(127)).is_some());
     }
 
+    #[allow(clippy::option_option, reason = "this is how serde distinguishes them")]
+    fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<u8>>, D::Error> {
+        Option::deserialize(from).map(Some)
+    }
+
+    /// Writes an absent value as a unit, as the `double_option` of `serde_with` does.
+    #[allow(clippy::option_option, reason = "this is how serde distinguishes them")]
+    #[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde has this signature")]
+    fn absent_as_unit<S: serde::Serializer>(note: &Option<Option<u8>>, to: S) -> Result<S::Ok, S::Error> {
+        match note {
+            None => to.serialize_unit(),
+            Some(note) => note.serialize(to),
+        }
+    }
+
     /// An absent field, a field that is `null`, and a value.
     #[allow(clippy::option_option, reason = "this is how serde distinguishes them")]
     #[test]
     fn a_type_that_reads_null_as_some_is_encoded() {
-        fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<u8>>, D::Error> {
-            Option::deserialize(from).map(Some)
-        }
-
         #[derive(Debug, PartialEq, Serialize, Deserialize)]
         struct Change {
             #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -105,6 +116,42 @@ mod tests {
             assert_eq!(std::str::from_utf8(&bytes), Ok(text));
             assert_eq!(serde_json::from_slice::<Change>(&bytes).expect("it is one"), Change { note });
         }
+    }
+
+    /// Both an absent field and one that is `null` are written as `null`.
+    #[allow(clippy::option_option, reason = "this is how serde distinguishes them")]
+    #[test]
+    fn a_type_that_reads_its_none_as_some_is_not_encoded() {
+        #[derive(Serialize, Deserialize)]
+        struct Change {
+            #[serde(deserialize_with = "present")]
+            note: Option<Option<u8>>,
+        }
+
+        #[derive(Serialize, Deserialize)]
+        struct UnitChange {
+            #[serde(serialize_with = "absent_as_unit", deserialize_with = "present")]
+            note: Option<Option<u8>>,
+        }
+
+        for (note, is_encoded) in [(None, false), (Some(None), true), (Some(Some(7)), true)] {
+            assert_eq!(encoded(&Change { note }).is_some(), is_encoded, "{note:?}");
+            assert_eq!(encoded(&UnitChange { note }).is_some(), is_encoded, "unit: {note:?}");
+        }
+    }
+
+    /// serde reads it as an `f64`, and rounds that.
+    #[test]
+    fn an_f32_that_is_rounded_twice_is_not_encoded() {
+        #[derive(Serialize, Deserialize)]
+        #[serde(untagged)]
+        enum Amount {
+            Number(f32),
+        }
+
+        assert!(encoded(&Amount::Number(0.1)).is_some());
+        assert!(encoded(&7.038_531e-26_f32).is_some(), "it is read as an `f32`");
+        assert_eq!(encoded(&Amount::Number(7.038_531e-26)), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! options, fingerprint, error_policy      the options, and their bounds
 //! idempotent_record   the handle that the body receives: steps, child keys, the attempt
 //! child_key           the idempotency keys for the calls that the body makes
-//! outcome, json, null_counter     what a call returns, and what it stores
+//! outcome, json, lossy_parts      what a call returns, and what it stores
 //! begin               how a call starts, replays, waits, or is rejected
 //! duplicates, waiting the calls of this process that wait for the same key, and how they wait
 //! attempt             one attempt that runs: its lease and its steps
@@ -27,7 +27,7 @@ mod execution;
 mod fingerprint;
 mod idempotent_record;
 mod json;
-mod null_counter;
+mod lossy_parts;
 mod operation;
 mod options;
 mod outcome;

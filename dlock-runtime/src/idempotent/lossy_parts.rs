@@ -1,4 +1,4 @@
-//! [`NullCounter`], which finds values that JSON writes as the `null` of another value.
+//! [`LossyParts`], what JSON may lose of a value.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -10,21 +10,55 @@ use serde::ser::{
     SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
-/// Counts the parts of a value that are a `Some` which JSON writes as `null`, and so as a `None`:
-/// `Some(())`, `Some(None)`, and `Some(f64::NAN)`.
+/// The parts of a value that its JSON does not tell from other ones.
 ///
-/// # Errors
-///
-/// The value cannot be serialized.
-pub(super) fn count_hidden(value: &(impl Serialize + ?Sized)) -> Result<usize, Error> {
-    let hidden = Cell::new(0);
-    value.serialize(NullCounter(&hidden))?;
-    Ok(hidden.get())
+/// A value and the one that is read from its JSON have the same parts, unless the JSON has lost
+/// one: the two then have the same text, and differ only in these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LossyParts {
+    /// Each `None`, which JSON writes as `null`.
+    none: usize,
+    /// Each unit, which JSON writes as `null`.
+    unit: usize,
+    /// Each `NaN` and infinity, which JSON writes as `null`.
+    non_finite: usize,
+    /// Each `Some` that JSON writes as `null`: `Some(())`, `Some(None)`, and `Some(f64::NAN)`.
+    hidden: usize,
+    /// The sum of the bits of each `f32`. In a flattened field or an untagged enum, serde reads it
+    /// as an `f64` first, and rounding twice can change its last bit.
+    f32_bits: u64,
+}
+
+impl LossyParts {
+    /// Counts the parts of `value`.
+    ///
+    /// # Errors
+    ///
+    /// The value cannot be serialized.
+    pub(super) fn of(value: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
+        let parts = Cell::default();
+        value.serialize(PartCounter(&parts))?;
+        Ok(parts.get())
+    }
 }
 
 /// A serializer that writes nothing. It returns whether JSON writes the value as `null`.
 #[derive(Clone, Copy)]
-struct NullCounter<'a>(&'a Cell<usize>);
+struct PartCounter<'a>(&'a Cell<LossyParts>);
+
+impl PartCounter<'_> {
+    fn count(self, count: impl FnOnce(&mut LossyParts)) {
+        let mut parts = self.0.get();
+        count(&mut parts);
+        self.0.set(parts);
+    }
+
+    /// Counts a number, which is `null` if it is not finite.
+    fn count_float(self, is_finite: bool) -> bool {
+        self.count(|parts| parts.non_finite += usize::from(!is_finite));
+        !is_finite
+    }
+}
 
 type Checked = Result<bool, Error>;
 
@@ -36,7 +70,7 @@ macro_rules! never_null {
     };
 }
 
-impl Serializer for NullCounter<'_> {
+impl Serializer for PartCounter<'_> {
     type Ok = bool;
     type Error = Error;
     type SerializeSeq = Self;
@@ -54,11 +88,14 @@ impl Serializer for NullCounter<'_> {
     }
 
     fn serialize_f32(self, value: f32) -> Checked {
-        Ok(!value.is_finite())
+        if value.is_finite() {
+            self.count(|parts| parts.f32_bits = parts.f32_bits.wrapping_add(value.to_bits().into()));
+        }
+        Ok(self.count_float(value.is_finite()))
     }
 
     fn serialize_f64(self, value: f64) -> Checked {
-        Ok(!value.is_finite())
+        Ok(self.count_float(value.is_finite()))
     }
 
     fn collect_str<T: Display + ?Sized>(self, _: &T) -> Checked {
@@ -66,21 +103,23 @@ impl Serializer for NullCounter<'_> {
     }
 
     fn serialize_none(self) -> Checked {
+        self.count(|parts| parts.none += 1);
         Ok(true)
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Checked {
         let is_null = value.serialize(self)?;
-        self.0.set(self.0.get() + usize::from(is_null));
+        self.count(|parts| parts.hidden += usize::from(is_null));
         Ok(is_null)
     }
 
     fn serialize_unit(self) -> Checked {
+        self.count(|parts| parts.unit += 1);
         Ok(true)
     }
 
     fn serialize_unit_struct(self, _: &'static str) -> Checked {
-        Ok(true)
+        self.serialize_unit()
     }
 
     fn serialize_unit_variant(self, _: &'static str, _: u32, _: &'static str) -> Checked {
@@ -145,7 +184,7 @@ impl Serializer for NullCounter<'_> {
 /// Implements a trait for the parts of a value: each is counted, and the whole is not `null`.
 macro_rules! count_parts {
     ($($part:ident: $method:ident($($name:ty)?)),+ $(,)?) => {
-        $(impl $part for NullCounter<'_> {
+        $(impl $part for PartCounter<'_> {
             type Ok = bool;
             type Error = Error;
 
@@ -169,7 +208,7 @@ count_parts! {
     SerializeStructVariant: serialize_field(&'static str),
 }
 
-impl SerializeMap for NullCounter<'_> {
+impl SerializeMap for PartCounter<'_> {
     type Ok = bool;
     type Error = Error;
 
