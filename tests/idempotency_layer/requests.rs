@@ -13,6 +13,8 @@ use bytes::Bytes;
 use dlock_runtime::tower::RequestFingerprint;
 use dlock_tests::world::World;
 use futures_util::{StreamExt, stream};
+use http::HeaderValue;
+use http::header::CONTENT_LENGTH;
 use http_body::{Frame, SizeHint};
 
 use crate::shop::{Counters, Shop, ShopLayer, Truncated, counted, post_body};
@@ -159,4 +161,43 @@ async fn a_truncated_body_runs_nothing() {
 
     assert_eq!((refused.status, refused.code().as_deref()), (400, Some("incomplete_body")));
     assert_eq!((later.status, shop.counters.runs()), (200, 1), "the refused request left no record");
+}
+
+/// As behind a layer whose body has no size hint, such as one for timeouts.
+#[tokio::test]
+async fn a_body_of_another_length_than_its_header_runs_nothing() {
+    let world = World::in_memory();
+    let route = |layer: ShopLayer| layer.fingerprint(RequestFingerprint::ROUTE);
+    for configure in [(|layer| layer) as fn(ShopLayer) -> ShopLayer, route] {
+        let handler = async |State(counters): State<Counters>, body: Bytes| {
+            counters.run();
+            body.len().to_string()
+        };
+        let shop = Shop::with_handler(world.url(), post(handler), configure).await;
+        for chunks in [&["begin"][..], &[], &["begin", " and the end"]] {
+            let chunked = Body::from_stream(stream::iter(chunks.iter().copied().map(Ok::<_, Infallible>)));
+            let mut request = post_body("k", chunked);
+            request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("10"));
+
+            let refused = shop.send(request).await;
+
+            assert_eq!((refused.status, shop.counters.runs()), (400, 0), "{chunks:?}: {refused:?}");
+        }
+        let later = shop.send(post_body("k", "begin, end")).await;
+        assert_eq!((later.status, shop.counters.runs()), (200, 1), "a refused request leaves no record");
+        assert!(!later.is_replayed());
+    }
+}
+
+/// A layer outside has replaced the body, and has left the header of the original.
+#[tokio::test]
+async fn a_body_that_knows_its_length_needs_no_header() {
+    let world = World::in_memory();
+    let shop = Shop::with_handler(world.url(), post(echoed_length), |layer| layer).await;
+    let mut request = post_body("k", "replaced");
+    request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("10"));
+
+    let answer = shop.send(request).await;
+
+    assert_eq!((answer.status, &answer.body[..]), (200, &b"8"[..]));
 }

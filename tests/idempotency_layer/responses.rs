@@ -3,18 +3,21 @@
 use std::convert::Infallible;
 use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{AppendHeaders, IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{MethodFilter, on, post};
 use bytes::Bytes;
 use dlock_tests::RedisServer;
 use dlock_tests::world::World;
 use futures_util::{StreamExt, stream};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 
 use crate::shop::{Counters, Shop, ShopLayer, Truncated, answer, counted, post_body};
@@ -280,6 +283,77 @@ async fn a_body_that_fails_is_never_repeated() {
         assert!(failed.is_err() && body.frame().await.is_none(), "the client sees that it is incomplete");
         assert_eq!((again.code().as_deref(), shop.counters.runs()), (Some("result_not_stored"), 1));
     }
+}
+
+/// As the handler of a proxy, whose upstream has promised a length and sends another one.
+#[tokio::test]
+async fn a_response_of_another_length_is_never_repeated() {
+    for chunks in [&["begin"][..], &[], &["begin", " and end"]] {
+        let world = World::in_memory();
+        let handler = async move |State(counters): State<Counters>| {
+            counters.run();
+            let upstream = stream::iter(chunks.iter().copied().map(Ok::<_, Infallible>));
+            ([(CONTENT_LENGTH, "10")], Body::from_stream(upstream))
+        };
+        let shop = Shop::with_handler(world.url(), post(handler), |layer| layer).await;
+
+        let first = shop.respond(post_body("k", "")).await;
+        assert_eq!(first.headers()[CONTENT_LENGTH], "10");
+        let read = first.into_body().collect().await;
+        let again = shop.send(post_body("k", "")).await;
+
+        assert!(read.is_err(), "{chunks:?}");
+        assert_eq!((again.status, again.code().as_deref()), (500, Some("result_not_stored")), "{chunks:?}");
+        assert_eq!(shop.counters.runs(), 1, "{chunks:?}");
+    }
+}
+
+/// A client that got the length of the whole with a part of it would take the start of the next
+/// response for the rest.
+#[tokio::test]
+async fn a_response_that_ends_early_ends_its_connection() {
+    let world = World::in_memory();
+    let handler = async |State(counters): State<Counters>| {
+        counters.run();
+        let upstream = stream::iter(["begin"].map(Ok::<_, Infallible>));
+        ([(CONTENT_LENGTH, "10")], Body::from_stream(upstream))
+    };
+    let shop = Shop::with_handler(world.url(), post(handler), |layer| layer).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    tokio::spawn(axum::serve(listener, shop.routes.clone()).into_future());
+    let mut client = tokio::net::TcpStream::connect(address).await.expect("the service accepts");
+    let request =
+        "POST / HTTP/1.1\r\nhost: a\r\nx-user: 7\r\nidempotency-key: k\r\ncontent-length: 0\r\n\r\n";
+    client.write_all(request.as_bytes()).await.expect("the request is sent");
+
+    let mut response = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(10), client.read_to_end(&mut response)).await;
+
+    let response = String::from_utf8_lossy(&response);
+    assert!(ended.is_ok(), "the connection stays open after: {response}");
+    let again = shop.send(post_body("k", "")).await;
+    assert_eq!((again.code().as_deref(), shop.counters.runs()), (Some("result_not_stored"), 1));
+}
+
+/// The header is the length that a `GET` would have.
+#[tokio::test]
+async fn a_response_to_head_has_the_length_of_another_one() {
+    let world = World::in_memory();
+    let handler = async |State(counters): State<Counters>| {
+        counters.run();
+        ([(CONTENT_LENGTH, "10")], Body::from_stream(stream::empty::<Result<Bytes, Infallible>>()))
+    };
+    let covered = |layer: ShopLayer| layer.methods([Method::HEAD]);
+    let shop = Shop::with_handler(world.url(), on(MethodFilter::HEAD, handler), covered).await;
+
+    for is_again in [false, true] {
+        let mut request = post_body("k", "");
+        *request.method_mut() = Method::HEAD;
+        let answer = shop.send(request).await;
+        assert_eq!((answer.status, answer.is_replayed()), (200, is_again), "{answer:?}");
+    }
+    assert_eq!(shop.counters.runs(), 1);
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ use crate::tower::response_problem::has_grpc_error;
 /// | the first request is running | 409 with `Retry-After`; with [`wait`](Self::wait), its response |
 /// | no key, and it is required; a key of the wrong form | 400 |
 /// | another request with the same key | 422 |
-/// | the body is too long; ended early | 413; 400 |
+/// | the body is too long; it ended early, or is longer than its `Content-Length` | 413; 400 |
 /// | the handler crashed | until its [`lease`](Self::lease) ends, as while it runs; then 500, see [`on_crash`](Self::on_crash) |
 /// | the handler panicked | none, since the service panics; later requests get 500, see [`on_crash`](Self::on_crash) |
 /// | a [`LockLayer`](crate::tower::LockLayer) inside lost its lock | its 500, or the error of the handler; later requests as after a crash |
@@ -66,9 +66,10 @@ use crate::tower::response_problem::has_grpc_error;
 /// `content-language`, `location`, `content-location`, `etag`, `last-modified`, `link`, and those
 /// of [`replay_headers`](Self::replay_headers). `Set-Cookie` is never stored.
 ///
-/// A response that is longer than [`max_response`](Self::max_response), has trailers, is an
-/// upgrade, or is `text/event-stream` is sent as it is. It counts as completed, also with an error
-/// of gRPC in its trailers. Later requests get 500 with the code `result_not_stored`.
+/// A response that is longer than [`max_response`](Self::max_response), has trailers, ends early,
+/// is longer than its `Content-Length`, is an upgrade, or is `text/event-stream` is sent as it is.
+/// It counts as completed, also with an error of gRPC in its trailers. Later requests get 500 with
+/// the code `result_not_stored`.
 ///
 /// Put timeouts, layers that catch panics, compression, and CORS outside this layer. A timeout
 /// inside drops the handler at any point, and the next request runs it again. For CORS, expose the

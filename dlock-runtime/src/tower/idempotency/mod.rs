@@ -9,9 +9,11 @@
 //! request_body      a body that was read, or is passed on
 //! stored_response   which responses are stored, and in which form
 //! response_reader   reads a response up to a limit
+//! content_length    the length of a body that headers announce
 //! whole_body        a body that does not end early without an error
 //! ```
 
+mod content_length;
 mod layer;
 mod request_body;
 mod request_fingerprint;

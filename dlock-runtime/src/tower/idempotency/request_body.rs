@@ -21,8 +21,8 @@ use crate::tower::response_problem::ResponseProblem;
 pub type RequestBody<B> = LayerBody<ClientBody<B>>;
 
 pin_project! {
-    /// The body of a client, of which the layer knows whether it fails. It also fails if it ends
-    /// before the length that it has announced.
+    /// The body of a client, of which the layer knows whether it fails. It also fails if it does
+    /// not have the length that was announced.
     #[derive(Debug)]
     pub struct ClientBody<B> {
         #[pin]
@@ -35,9 +35,9 @@ pin_project! {
 pub(super) type RequestFailure = Arc<AtomicBool>;
 
 impl<B: Body> ClientBody<B> {
-    /// Records in `failure` whether `body` fails.
-    pub(super) fn new(body: B, failure: &RequestFailure) -> Self {
-        Self { body: WholeBody::new(body), failure: Arc::clone(failure) }
+    /// Records in `failure` whether `body` fails, of a request with this `Content-Length`.
+    pub(super) fn new(body: B, content_length: Option<u64>, failure: &RequestFailure) -> Self {
+        Self { body: WholeBody::new(body, content_length), failure: Arc::clone(failure) }
     }
 }
 
@@ -70,8 +70,13 @@ where
     }
 }
 
-/// Reads a body of at most `limit` bytes. A longer one is not read further.
-pub(super) async fn read<B>(body: B, limit: usize) -> Result<Bytes, ResponseProblem>
+/// Reads a body of at most `limit` bytes, of a request with this `Content-Length`. A longer one is
+/// not read further.
+pub(super) async fn read<B>(
+    body: B,
+    content_length: Option<u64>,
+    limit: usize,
+) -> Result<Bytes, ResponseProblem>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -83,14 +88,14 @@ where
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
-    let mut body = std::pin::pin!(WholeBody::new(body));
+    let mut body = std::pin::pin!(WholeBody::new(body, content_length));
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             if is_over_limit(&*error) {
                 return too_large();
             }
-            let detail = "the body of the request ended early";
+            let detail = "the body of the request ended early, or is longer than its Content-Length";
             ResponseProblem::of_request(StatusCode::BAD_REQUEST, "incomplete_body", detail)
         })?;
         let Ok(data) = frame.into_data() else { continue };
@@ -118,11 +123,11 @@ mod tests {
     fn the_body_of_a_client_keeps_its_length_and_end() {
         let failure = RequestFailure::default();
 
-        let five = ClientBody::new(Full::new(Bytes::from_static(b"hello")), &failure);
+        let five = ClientBody::new(Full::new(Bytes::from_static(b"hello")), None, &failure);
         assert_eq!(five.size_hint().exact(), Some(5));
         assert!(!five.is_end_stream());
 
-        let empty = ClientBody::new(Empty::<Bytes>::new(), &failure);
+        let empty = ClientBody::new(Empty::<Bytes>::new(), None, &failure);
         assert_eq!(empty.size_hint().exact(), Some(0));
         assert!(empty.is_end_stream());
         assert!(!failure.load(Ordering::Acquire));

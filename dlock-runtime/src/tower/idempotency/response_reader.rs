@@ -20,13 +20,17 @@ pub(super) enum ReadBody<P> {
     Part(P),
 }
 
-/// Reads a body of at most `limit` bytes.
-pub(super) async fn read<B>(body: B, limit: usize) -> ReadBody<impl Body<Data = Bytes, Error = BoxError>>
+/// Reads a body of at most `limit` bytes, of a response with this `Content-Length`.
+pub(super) async fn read<B>(
+    body: B,
+    content_length: Option<u64>,
+    limit: usize,
+) -> ReadBody<impl Body<Data = Bytes, Error = BoxError>>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let mut rest = Box::pin(WholeBody::new(body));
+    let mut rest = Box::pin(WholeBody::new(body, content_length));
     let mut read = BytesMut::new();
     let next = loop {
         match rest.frame().await.map(|frame| frame.map(Frame::into_data)) {

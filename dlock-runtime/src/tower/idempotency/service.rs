@@ -11,6 +11,7 @@ use http::{Request, Response, StatusCode};
 use http_body::Body;
 use tower_service::Service;
 
+use super::content_length::{content_length, response_content_length};
 use super::layer::IdempotencySettings;
 use super::request_body::{ClientBody, RequestFailure};
 use super::request_key::{client_key, store_key};
@@ -72,7 +73,9 @@ where
                 handled.unwrap_or_else(|problem| Ok(problem.into_response(is_grpc).map(LayerBody::of_bytes)))
             }),
             Ok(None) => {
-                let body = LayerBody::received(ClientBody::new(body, &RequestFailure::default()));
+                let length = content_length(&parts.headers);
+                let body = ClientBody::new(body, length, &RequestFailure::default());
+                let body = LayerBody::received(body);
                 pass_on(ready, Request::from_parts(parts, body))
             }
             Err(problem) => ResponseFuture::new(std::future::ready(Ok(problem
@@ -145,13 +148,14 @@ where
     ResBody: Body<Data = Bytes> + Send + 'static,
     ResBody::Error: Into<BoxError>,
 {
-    let failure = RequestFailure::default();
+    let (length, failure) = (content_length(&parts.headers), RequestFailure::default());
     let (body, payload) = if settings.fingerprint.reads_body {
-        let bytes = request_body::read(body, settings.max_body).await?;
+        let bytes = request_body::read(body, length, settings.max_body).await?;
         let payload = RequestFingerprint::payload(&parts, Some(&bytes));
         (LayerBody::of_bytes(bytes), payload)
     } else {
-        (LayerBody::received(ClientBody::new(body, &failure)), RequestFingerprint::payload(&parts, None))
+        let body = LayerBody::received(ClientBody::new(body, length, &failure));
+        (body, RequestFingerprint::payload(&parts, None))
     };
     let call = settings.call(key.clone(), &payload);
     let detached = settings.detached;
@@ -180,6 +184,7 @@ where
     ResBody::Error: Into<BoxError>,
 {
     request.extensions_mut().insert(record);
+    let method = request.method().clone();
     let response = match service.call(request).await {
         Ok(response) => response,
         Err(error) => return (Completion::Forget, Err(error)),
@@ -201,7 +206,8 @@ where
     if too_long || stored_response::is_endless(&parts) {
         return (not_stored, Ok(Response::from_parts(parts, LayerBody::received(body))));
     }
-    match read(body, settings.max_response).await {
+    let length = response_content_length(&method, parts.status, &parts.headers);
+    match read(body, length, settings.max_response).await {
         ReadBody::Whole(bytes) => {
             let store = if is_error { Completion::StoreError } else { Completion::Store };
             let stored = settings.encoded(&parts, &bytes).map_or(not_stored, store);
