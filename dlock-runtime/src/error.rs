@@ -207,10 +207,10 @@ pub enum Error {
     /// An earlier call completed, but its result is not stored. The body did not run again.
     ///
     /// The result was larger than 64 KiB, or cannot be read from its JSON, such as `NaN` or
-    /// `Some(())`.
+    /// `Some(())`. With `step`, the body ran up to that step, which did not run again.
     #[error(
-        "the call with idempotency key `{key}` has completed, and {} is not stored: it is too large, or cannot be read from its JSON; look up what the call did, then run `dlock idem resolve`",
-        step.as_ref().map_or_else(|| "its result".to_owned(), |step| format!("the result of its step `{}`", Escaped(step)))
+        "{} is not stored: it is too large, or cannot be read from its JSON; look up what the call did, then run `dlock idem resolve`",
+        missing_result(key, step.as_deref())
     )]
     #[non_exhaustive]
     ResultNotStored {
@@ -221,7 +221,7 @@ pub enum Error {
     },
 
     /// The stored result cannot be read as the type that this call returns. The body did not run
-    /// again.
+    /// again. For the result of a step, the body ran up to that step.
     #[error("the stored result for idempotency key `{key}` cannot be used: {}", Escaped(problem))]
     #[non_exhaustive]
     Undecodable {
@@ -483,6 +483,17 @@ fn loss_text(cause: LossCause, reason: Option<&str>) -> String {
             format!("the grant was not confirmed: {}", Escaped(reason))
         }
         (cause, Some(reason)) => format!("{cause}; the last renewal failed: {}", Escaped(reason)),
+    }
+}
+
+/// Describes the result that a call needs: that of an earlier call, or that of a step.
+fn missing_result(key: &LockKey, step: Option<&str>) -> String {
+    match step {
+        None => format!("the call with idempotency key `{key}` has completed, and its result"),
+        Some(step) => format!(
+            "a call with idempotency key `{key}` cannot continue: the result of its step `{}`",
+            Escaped(step)
+        ),
     }
 }
 

@@ -235,8 +235,9 @@ mod tests {
 
         assert!(reused[0].contains("was used for a call with another payload"), "{}", reused[0]);
         assert!(reused[1].contains("was used for a call of function `charge`"), "{}", reused[1]);
-        assert!(missing[0].contains("and its result is not stored"), "{}", missing[0]);
-        assert!(missing[1].contains("and the result of its step `psp` is not stored"), "{}", missing[1]);
+        assert!(missing[0].contains("has completed, and its result is not stored"), "{}", missing[0]);
+        let step = "cannot continue: the result of its step `psp` is not stored";
+        assert!(missing[1].contains(step) && !missing[1].contains("completed"), "{}", missing[1]);
         assert_eq!(in_progress("order:7").retry_after(), Some(Duration::from_secs(1)));
         assert!(outcome_unknown("order:7").to_string().starts_with("attempt 1 of the call"));
     }
