@@ -11,8 +11,8 @@ use crate::error::Result;
 /// Which ticks run that no process started in time.
 ///
 /// Only ticks since the job was first seen with its schedule, and since the last tick that started
-/// or was skipped, can run. They run in order, before newer ticks, which wait until the last attempt
-/// that [`FailedRun`](crate::scheduled::FailedRun) and
+/// or was skipped, can run. They run in order, before newer ticks, which wait until the last
+/// attempt that [`FailedRun`](crate::scheduled::FailedRun) and
 /// [`CrashedRun`](crate::scheduled::CrashedRun) allow has ended. With
 /// [`Overlap::CancelPrevious`](crate::scheduled::Overlap::CancelPrevious), a tick that is due while
 /// one runs ends that one.

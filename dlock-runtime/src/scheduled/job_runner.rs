@@ -46,8 +46,8 @@ impl JobRunner {
         Self { call, body }
     }
 
-    /// Runs the job until it is stopped or fails. Also returns the tasks whose bodies still run, and
-    /// end when that value is dropped.
+    /// Runs the job until it is stopped or fails. Also returns the tasks whose bodies still run,
+    /// and end when that value is dropped.
     pub(super) async fn run(self, stop: watch::Receiver<bool>) -> (Result<()>, JoinSet<Result<()>>) {
         let mut tasks = JoinSet::new();
         let result = Arc::new(self).start_tasks(&mut tasks, stop).await;
@@ -272,8 +272,8 @@ impl JobRunner {
         Ok(self.call.schedule.catch_up.slots(calendar, since, before, self.now()))
     }
 
-    /// Runs a slot before newer ones, and again while it may be repeated. Returns `false` if it must
-    /// be asked for again: another replica is running a slot, or the server is unavailable.
+    /// Runs a slot before newer ones, and again while it may be repeated. Returns `false` if it
+    /// must be asked for again: another replica is running a slot, or the server is unavailable.
     async fn run_slot(&self, kind: BeginKind, stop: &watch::Receiver<bool>) -> Result<bool> {
         let retries = self.call.schedule.retries();
         let reruns = self.reruns();

@@ -654,7 +654,11 @@ fn slots_before_a_schedule_was_seen_are_not_missed() {
     for is_registered in [true, false] {
         let mut record = after_one_run();
         record.register(20_000, "every 10000 ms");
-        assert_eq!((record.known, record.caught_up(0, false)), (Some(10_000), 10_000), "its schedule is the same");
+        assert_eq!(
+            (record.known, record.caught_up(0, false)),
+            (Some(10_000), 10_000),
+            "its schedule is the same"
+        );
         if is_registered {
             record.register(200_000, "every 60000 ms");
             assert_eq!(record.caught_up(0, false), 200_000);
