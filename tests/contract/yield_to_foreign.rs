@@ -74,13 +74,12 @@ async fn the_time_of_consecutive_holds_is_added_up(world: World) {
     let waiter = wait_for(&second, KEY);
     world.until_waiting(KEY, 1).await;
     // Far below 500 ms, so that a late release does not yield by itself.
-    let first_part = Duration::from_millis(100);
-    world.let_pass(first_part).await;
+    world.let_pass(Duration::from_millis(100)).await;
     held.release().await.expect("it was held");
     let held = waiter.await.expect("the waiter does not panic").expect("it is handed off");
     let waiter = wait_for(&first, KEY);
     world.until_waiting(KEY, 1).await;
-    world.let_pass(LONG_HOLD - first_part).await;
+    world.let_pass(Duration::from_millis(450)).await;
 
     held.release().await.expect("it was held");
     let free = !is_held_for(&outsider, KEY).await;

@@ -26,7 +26,7 @@ async fn started_and_ended(overlap: Overlap, time: Duration) -> (Vec<u64>, Vec<u
             Ok::<_, Error>(())
         }
     });
-    until_before(&locks, SECOND, SECOND - Duration::from_millis(1)).await; // just after a tick
+    until_before(&locks, SECOND, Duration::from_millis(999)).await; // just after a tick
     runner.run_until(tokio::time::sleep(time)).await.expect("it ends");
     let seen = seen.lock().expect("no panic");
     let first = seen.0.first().copied().unwrap_or_default();
