@@ -17,7 +17,7 @@ pub(crate) enum Task {
     Release { url: String, key: String },
     /// Show the record of an idempotent call.
     IdemGet { url: String, key: String, json: bool },
-    /// Store the result of a call whose outcome is unknown.
+    /// Store the result of a call that has none.
     IdemDone { url: String, key: String, json: String, replace: bool },
     /// Delete the record of an idempotent call; with `yes`, also if it has completed.
     IdemForget { url: String, key: String, yes: bool },
@@ -115,7 +115,7 @@ pub(crate) fn read(words: impl Iterator<Item = OsString>, url: Option<OsString>)
     }
 }
 
-/// Returns the task that resolves a call whose outcome is unknown.
+/// Returns the task that resolves a call without a result.
 fn resolution(
     url: String,
     key: String,
@@ -256,7 +256,8 @@ dlock: a tool for operators of distributed locks in Redis
   dlock release [URL] KEY --yes       releases a lock whose holder is gone for good
   dlock idem get [URL] KEY [--json]   shows the record of an idempotent call: its state, attempts, steps, and result
   dlock idem resolve [URL] KEY --done JSON [--replace] | --forget [--yes]
-                                      after a crash: stores the result that later calls get, or lets the call run again;
+                                      for a call that crashed, failed after a step, or whose result was not stored:
+                                      stores the result that later calls get, or lets the call run again;
                                       --replace also replaces a result that an earlier --done has stored,
                                       and --yes also deletes the record of a completed call
   dlock jobs get [URL] NAME [--json]  shows a scheduled job and its last runs

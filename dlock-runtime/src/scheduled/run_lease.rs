@@ -57,8 +57,8 @@ impl RunLease {
     /// # Errors
     ///
     /// [`Error::Lost`](crate::Error::Lost) if another process may run the job, a newer tick has
-    /// replaced the run, `max_hold` has passed, or the run has ended;
-    /// [`Error::Unavailable`](crate::Error::Unavailable) in a forked process.
+    /// replaced the run, `max_hold` has passed, or the run has ended, after which its `held` is
+    /// zero; [`Error::Unavailable`](crate::Error::Unavailable) in a forked process.
     pub fn check(&self) -> Result<()> {
         let Some(lease) = self.lease.upgrade() else {
             let (key, cause) = (self.key.clone(), LossCause::Released);
