@@ -1,14 +1,15 @@
 //! The runner: missed ticks, panics, and its end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex, Once, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dlock_runtime::scheduled::{CatchUp, FailedRun, Jobs, Overlap, RunOutcome, Schedule, Tick};
+use dlock_runtime::scheduled::{CatchUp, FailedRun, JobRun, Jobs, Overlap, RunOutcome, Schedule, Tick};
 use dlock_runtime::testing::{Replica, TestLocks};
 use dlock_runtime::{Error, LockManager};
 use dlock_tests::{until, within};
-use tokio::sync::Notify;
+use futures_util::FutureExt;
+use tokio::sync::{Notify, oneshot};
 
 use super::rules::invalid;
 use super::{LONG, LONG_PERIOD, SECOND, every, in_memory, redis, run, until_before, until_next};
@@ -259,6 +260,53 @@ async fn a_shutdown_gives_the_bodies_of_a_runner_its_grace_period() {
     }
 }
 
+/// Then the manager does not end the bodies, and the end of the runner does.
+#[tokio::test(start_paused = true)]
+async fn a_runner_ends_although_the_shutdown_of_its_manager_was_dropped() {
+    let (manager, began) = (in_memory().await, Arc::new(Notify::new()));
+    let (begins, (stop, is_stopped)) = (Arc::clone(&began), oneshot::channel::<()>());
+    let runner = Jobs::new(manager.clone()).grace(5 * SECOND);
+    let runner = runner.add("report", every(10 * SECOND), move |_| {
+        begins.notify_one();
+        std::future::pending::<Result<(), Error>>()
+    });
+    let running = tokio::spawn(runner.run_until(async { drop(is_stopped.await) }));
+    within(LONG, "the body", began.notified()).await;
+
+    assert!(manager.shutdown(LONG).now_or_never().is_none()); // and drops it
+    tokio::time::sleep(20 * SECOND).await; // a tick has found that the manager is shut down
+    assert!(!running.is_finished());
+    drop(stop);
+
+    let ended = within(6 * SECOND, "the end of the runner", running).await.expect("no panic");
+    assert!(matches!(ended, Err(Error::Shutdown { .. })), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_ends_after_a_shutdown_although_a_body_blocks_its_thread() {
+    let builder = LockManager::builder("memory://").response_timeout(Duration::from_millis(200));
+    let manager = builder.connect().await.expect("no server is needed");
+    let (began, (unblock, blocked)) = (Arc::new(Notify::new()), mpsc::channel::<()>());
+    let (begins, blocked) = (Arc::clone(&began), Arc::new(Mutex::new(blocked)));
+    let runner = Jobs::new(manager.clone()).add("report", every(SECOND), move |_| {
+        let (begins, blocked) = (Arc::clone(&begins), Arc::clone(&blocked));
+        async move {
+            begins.notify_one();
+            // The other tasks of its thread move to another one.
+            let _ = tokio::task::block_in_place(|| blocked.lock().expect("no panic").recv());
+            Ok::<_, Error>(())
+        }
+    });
+    let running = tokio::spawn(runner.run_until(std::future::pending()));
+    within(LONG, "the body", began.notified()).await;
+
+    manager.shutdown(Duration::ZERO).await;
+
+    let ended = within(LONG, "the end of the runner", running).await.expect("no panic");
+    assert!(matches!(ended, Err(Error::Shutdown { .. })), "{ended:?}");
+    drop(unblock);
+}
+
 /// The same lease as `guard` of the attribute binds.
 #[tokio::test(start_paused = true)]
 async fn a_body_without_the_attribute_has_the_lease_of_its_run() {
@@ -329,6 +377,30 @@ async fn a_spread_delays_ticks_and_loses_none() {
         .collect();
     assert!(delays.iter().all(|delay| *delay < Duration::from_millis(5_100)), "{delays:?}");
     assert!(delays.iter().any(|delay| *delay > Duration::from_millis(500)), "{delays:?}");
+}
+
+/// Some ticks are due before a restart, and their delays end after it.
+#[tokio::test(start_paused = true)]
+async fn a_tick_keeps_its_delay_across_a_restart() {
+    let hour = Duration::from_secs(3_600);
+    for catch_up in [CatchUp::None, CatchUp::Latest] {
+        let locks = TestLocks::new();
+        let manager = locks.fleet(1)[0].manager(); // with the clock of the store
+        until_before(&locks, hour, SECOND).await;
+        let schedule = every(hour).spread(hour / 2).catch_up(catch_up);
+        let mut ticks = Vec::new();
+        for _ in 0..60 {
+            ticks.extend(ticks_of(&manager, schedule.clone(), 7 * 60 * SECOND).await);
+        }
+
+        let slots: Vec<_> = ticks.iter().map(Tick::slot).collect();
+        assert_eq!((slots.len(), slots[6] - slots[0]), (7, 6 * 3_600_000), "{slots:?}");
+        assert!(ticks.iter().all(|tick| tick.missed() == 0), "{ticks:?}");
+        let history = manager.job("report").history(50).await.expect("a store");
+        let delayed =
+            |run: &&JobRun| run.started.duration_since(run.slot).is_ok_and(|late| late > 7 * 60 * SECOND);
+        assert!(history.iter().filter(delayed).count() > 2, "{history:?}");
+    }
 }
 
 /// The bodies of the missed ticks take so long that four more ticks become due.

@@ -61,7 +61,7 @@ impl JobRunner {
         mut stop: watch::Receiver<bool>,
     ) -> Result<()> {
         tasks.spawn(in_current_manager(Arc::clone(&self).on_start(stop.clone())));
-        let mut last_tick = self.now();
+        let mut last_tick = self.delayed_tick().map_or(self.now(), |tick| tick - 1);
         let mut next_check = self.now() + self.check_interval();
         loop {
             // The clock may have been corrected to long before them.
@@ -109,6 +109,12 @@ impl JobRunner {
     fn last_tick_before_now(&self) -> u64 {
         let calendar = self.call.schedule.checked();
         calendar.ok().and_then(|calendar| calendar.last_before(self.now())).unwrap_or_default()
+    }
+
+    /// Returns the last tick if its delay by `spread` has not passed: it is not missed yet.
+    fn delayed_tick(&self) -> Option<u64> {
+        let last = self.last_tick_before_now().checked_sub(1)?;
+        self.next_tick(last).filter(|(_, at)| *at > self.now()).map(|(tick, _)| tick)
     }
 
     /// Returns the first tick after `last`, and when this runner asks for it.
@@ -166,7 +172,7 @@ impl JobRunner {
         };
         let Some(record) = record else { return Ok(()) };
         // Later ticks run the ones that are missed before them.
-        let before = self.now() + 1;
+        let before = self.delayed_tick().unwrap_or(self.now() + 1);
         if self.missed(&record, before)?.is_empty() {
             return self.check(record, &stop).await;
         }

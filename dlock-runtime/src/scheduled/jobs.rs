@@ -213,7 +213,8 @@ impl Jobs {
             return Err(config("runtime", problem));
         }
         let off = std::env::var(JOBS_OFF).unwrap_or_default();
-        let grace = self.grace;
+        let (grace, manager) = (self.grace, self.manager.clone());
+        let engine = manager.engine();
         let (stop, is_stopped) = watch::channel(false);
         let mut loops = JoinSet::new();
         for runner in self.checked(&off)? {
@@ -245,10 +246,14 @@ impl Jobs {
         };
         let is_shut_down = matches!(result, Err(Error::Shutdown { .. }));
         let limit = async {
-            if is_shut_down {
-                std::future::pending::<()>().await; // the manager ends the bodies
+            if !is_shut_down {
+                return Timer::new(grace).await;
             }
-            Timer::new(grace).await;
+            // The shutdown of the manager ends the bodies that await, unless its future is dropped.
+            tokio::select! {
+                () = engine.calls.aborted.wait() => Timer::new(engine.rules.response_timeout).await,
+                () = &mut shutdown => Timer::new(grace).await,
+            }
         };
         // At the limit, dropping the tasks drops the bodies.
         tokio::select! {
