@@ -233,9 +233,12 @@ impl SentinelFleet {
             }
             let late = started.elapsed() > WHOLE_LIMIT;
             assert!(!late, "not whole within {WHOLE_LIMIT:?}, with primary {}: {views:#?}", self.master);
-            let strays = self.servers.iter().filter(|server| server.port() != self.master);
-            for stray in strays.filter(|server| role(server) == "master") {
-                stray.call(&["REPLICAOF", "127.0.0.1", &self.master.to_string()]);
+            // During a failover, another primary may be the next one.
+            if views.iter().all(|view| is_settled(view, self.master)) {
+                let strays = self.servers.iter().filter(|server| server.port() != self.master);
+                for stray in strays.filter(|server| role(server) == "master") {
+                    stray.call(&["REPLICAOF", "127.0.0.1", &self.master.to_string()]);
+                }
             }
             std::thread::sleep(POLL);
         }
@@ -281,11 +284,16 @@ async fn tell_switches(mut pubsub: redis::aio::PubSub, tell: mpsc::UnboundedSend
 /// Returns `true` if a sentinel reports the primary on `master`, two replicas, and two other
 /// sentinels.
 fn is_whole(view: &[String], master: u16) -> bool {
-    let is = |field: &str, value: &str| view.windows(2).any(|pair| pair == [field, value]);
-    is("port", &master.to_string())
-        && is("flags", "master")
-        && is("num-slaves", "2")
-        && is("num-other-sentinels", "2")
+    is_settled(view, master) && has(view, "num-slaves", "2") && has(view, "num-other-sentinels", "2")
+}
+
+/// Returns `true` if a sentinel reports the primary on `master`, and no failover.
+fn is_settled(view: &[String], master: u16) -> bool {
+    has(view, "port", &master.to_string()) && has(view, "flags", "master")
+}
+
+fn has(view: &[String], field: &str, value: &str) -> bool {
+    view.windows(2).any(|pair| pair == [field, value])
 }
 
 /// Returns the role that a server reports: `master` or `slave`.
