@@ -254,16 +254,17 @@ impl JobRunner {
             return Ok(Some(RETRY_MILLIS));
         };
         let Some(record) = record else { return Ok(None) };
+        let (repetition, missed) = (self.repetition(&record)?, self.missed(&record, before)?);
         let lease_left = record.lease_end().map_or(0, |end| end.saturating_sub(self.now()));
-        if lease_left > 0 {
+        if lease_left > 0 && !missed.is_empty() {
             return Ok(Some(RETRY_MILLIS.min(lease_left + 1)));
         }
-        if let Some(kind) = self.repetition(&record)?
+        if let Some(kind) = repetition
             && !self.run_slot(kind, stop).await?
         {
             return Ok(Some(RETRY_MILLIS));
         }
-        for slot in self.missed(&record, before)? {
+        for slot in missed {
             if !self.run_slot(BeginKind::Missed { slot }, stop).await? {
                 return Ok(Some(RETRY_MILLIS));
             }

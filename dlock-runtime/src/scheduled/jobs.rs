@@ -30,7 +30,8 @@ pub(super) const JOBS_OFF: &str = "DLOCK_JOBS_OFF";
 /// Each tick starts once in all processes. The runner also repeats ticks that failed or crashed,
 /// runs missed ticks, and carries out [`Job::run_now`](super::Job::run_now), all as the
 /// [`Schedule`] says. It costs one round trip per tick, and one check per lease, or two while a run
-/// is active.
+/// is active. While a tick waits for a missed one that another process runs, it costs two per
+/// second.
 ///
 /// # Examples
 ///
@@ -177,7 +178,8 @@ impl Jobs {
     }
 
     /// Sets how long running bodies may continue after the shutdown. Default: 30 s. Then they are
-    /// dropped, and their runs have failed.
+    /// dropped, and their runs have failed: without [`FailedRun::Retry`](super::FailedRun::Retry),
+    /// their ticks do not run again.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self

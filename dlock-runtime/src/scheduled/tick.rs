@@ -35,8 +35,9 @@ impl Tick {
         self.attempt
     }
 
-    /// Returns how many ticks before this one no process started, since the last one that started
-    /// on time. At most 100,000.
+    /// Returns how many ticks before this one no process started on time, since the last one that
+    /// started on time. Those that [`CatchUp`](super::CatchUp) has run meanwhile count too. In the
+    /// run of a missed tick, it is 0. At most 100,000.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed
