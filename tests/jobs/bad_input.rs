@@ -63,6 +63,17 @@ async fn invalid_names_are_refused() {
 }
 
 #[tokio::test]
+async fn an_invalid_schedule_of_a_runner_is_reported_with_its_job() {
+    let body = |_| async { Ok::<_, Error>(()) };
+    let runner = Jobs::new(in_memory().await).add("whole", every(SECOND), body);
+    let runner = runner.add("broken", every(SECOND).min_hold(SECOND), body);
+
+    let refused = runner.run_until(std::future::pending()).await.expect_err("it is refused");
+
+    assert!(refused.to_string().contains("min_hold: job `broken`: "), "{refused}");
+}
+
+#[tokio::test]
 async fn two_jobs_of_one_name_are_refused() {
     let body = |_| async { Ok::<_, Error>(()) };
     let runner = Jobs::new(in_memory().await).add("a", every(SECOND), body).add("a", every(SECOND), body);

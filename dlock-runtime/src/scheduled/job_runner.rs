@@ -254,17 +254,16 @@ impl JobRunner {
             return Ok(Some(RETRY_MILLIS));
         };
         let Some(record) = record else { return Ok(None) };
-        let (repetition, missed) = (self.repetition(&record)?, self.missed(&record, before)?);
         let lease_left = record.lease_end().map_or(0, |end| end.saturating_sub(self.now()));
-        if lease_left > 0 && !missed.is_empty() {
+        if lease_left > 0 {
             return Ok(Some(RETRY_MILLIS.min(lease_left + 1)));
         }
-        if let Some(kind) = repetition
+        if let Some(kind) = self.repetition(&record)?
             && !self.run_slot(kind, stop).await?
         {
             return Ok(Some(RETRY_MILLIS));
         }
-        for slot in missed {
+        for slot in self.missed(&record, before)? {
             if !self.run_slot(BeginKind::Missed { slot }, stop).await? {
                 return Ok(Some(RETRY_MILLIS));
             }

@@ -31,7 +31,7 @@ pub(super) const JOBS_OFF: &str = "DLOCK_JOBS_OFF";
 /// runs missed ticks, and carries out [`Job::run_now`](super::Job::run_now), all as the
 /// [`Schedule`] says. It costs one round trip per tick, and one check per lease, or two while a run
 /// is active. While a tick waits for a missed one that another process runs, it costs two per
-/// second.
+/// second, and a start that waits for one costs one per second.
 ///
 /// # Examples
 ///
@@ -275,7 +275,8 @@ impl Jobs {
                 let problem = format!("two jobs of this runner have the name `{name}`: give each its own");
                 return Err(config("jobs", problem));
             }
-            let call = JobCall::new(&JobStore::new(&self.manager, &name), &schedule)?;
+            let call = JobCall::new(&JobStore::new(&self.manager, &name), &schedule);
+            let call = call.map_err(|error| of_job(&name, error))?;
             if !off.split(',').any(|off| off.trim() == name) {
                 runners.push(JobRunner::new(call, body));
             }
@@ -287,6 +288,14 @@ impl Jobs {
 impl fmt::Debug for Jobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Jobs").field("jobs", &self.entries).finish_non_exhaustive()
+    }
+}
+
+/// Adds the name of the job to an error of its schedule.
+fn of_job(name: &str, error: Error) -> Error {
+    match error {
+        Error::Config { part, problem } => config(&part, format!("job `{name}`: {problem}")),
+        other => other,
     }
 }
 
