@@ -126,6 +126,41 @@ async fn a_rolling_deployment_of_a_schedule_runs_each_tick_once() {
     assert_eq!(minutes, expected);
 }
 
+/// The store was unavailable for 40 minutes. The old process, whose bodies take a minute, reads which
+/// ticks are missed, and then the new one starts.
+#[tokio::test(start_paused = true)]
+async fn no_missed_tick_of_the_old_schedule_starts_after_a_deployment() {
+    let (locks, minute) = (TestLocks::new(), Duration::from_secs(60));
+    let schedule = |period| every(period).catch_up(CatchUp::all(100, 60 * minute));
+    until_before(&locks, 2 * minute, SECOND).await;
+    let (old, new) = (replica(&locks), replica(&locks));
+    assert!(run(&old, "report", &schedule(2 * minute)).await.is_some());
+    tokio::time::sleep(40 * minute + 30 * SECOND).await;
+    let slots = Arc::new(Mutex::new(Vec::new()));
+    let of_body = Arc::clone(&slots);
+    let runner = Jobs::new(old).add("report", schedule(2 * minute), move |tick| {
+        of_body.lock().expect("no panic").push(tick.slot());
+        async move {
+            tokio::time::sleep(minute).await;
+            Ok::<_, Error>(())
+        }
+    });
+    let running = tokio::spawn(runner.run_until(std::future::pending()));
+    tokio::time::sleep(20 * SECOND).await;
+    let deployed = locks.fleet(1)[0].now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
+    let deployed = u64::try_from(deployed).expect("a time of this era");
+
+    let ticks = ticks_of(&new, schedule(minute), 20 * minute).await;
+
+    running.abort();
+    let old = slots.lock().expect("no panic").clone();
+    let missed = old.iter().filter(|slot| **slot < deployed).count();
+    assert_eq!(missed, 1, "the one that ran: {old:?}, deployed at {deployed}");
+    let mut all: Vec<_> = ticks.iter().map(Tick::slot).chain(old.into_iter().skip(1)).collect();
+    all.sort_unstable();
+    assert!(all[0] < deployed + 60_000 && all.len() >= 10, "{all:?}");
+}
+
 /// The ticks of a schedule are awaited from the next millisecond on, so the start runs this one.
 #[tokio::test(start_paused = true)]
 async fn a_runner_that_starts_in_the_millisecond_of_a_tick_runs_it() {

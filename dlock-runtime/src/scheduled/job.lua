@@ -299,7 +299,11 @@ if slot == int('s') and r.t then
   return answer('skip', 'done')
 end
 
-if slot < int('s') or (slot <= int('sk') and not waits) then return answer('skip', 'late', int('s')) end
+-- A process that read the record before another schedule was seen still asks for its missed slots.
+local is_of_other_schedule = kind == 'missed' and slot <= int('k')
+if slot < int('s') or (slot <= int('sk') and not waits) or is_of_other_schedule then
+  return answer('skip', 'late', int('s'))
+end
 
 -- A slot cancels a run that started before it was due, and one that a caller chose each run.
 local function cancel()

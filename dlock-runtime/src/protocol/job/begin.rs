@@ -168,7 +168,10 @@ impl JobRecord {
         if slot == self.slot && self.state != SlotState::None {
             return self.begin_again(now, request);
         }
-        if slot < self.slot || (slot <= self.skipped && !self.waits(slot)) {
+        let is_missed = matches!(request.kind, BeginKind::Missed { .. });
+        // A process that read the record before another schedule was seen still asks for these.
+        let is_of_other_schedule = is_missed && Some(slot) <= self.known;
+        if slot < self.slot || (slot <= self.skipped && !self.waits(slot)) || is_of_other_schedule {
             return BeginReply::Skip(SkipReason::Late { slot: self.slot });
         }
         let since = self.caught_up(request.retries, request.crashed == CrashedRun::Rerun);
@@ -179,7 +182,6 @@ impl JobRecord {
             self.cancel_for(slot, request);
             return BeginReply::Missed { since, is_running: self.is_missed_running() };
         }
-        let is_missed = matches!(request.kind, BeginKind::Missed { .. });
         let min_hold = if is_missed { 0 } else { request.min_hold };
         let lease_left = self.run.as_ref().map_or(0, |run| run.lease_end - now);
         match lease_left.max(self.hold_left(now, min_hold)) {

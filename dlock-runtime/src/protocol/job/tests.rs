@@ -708,6 +708,38 @@ fn a_missed_slot_of_another_schedule_is_waited_for() {
     assert_eq!(started(record.begin(60_002, &minutely(4, next))).slot, 60_000);
 }
 
+/// A process read them before a process with another schedule registered. Otherwise, the ticks of
+/// the new schedule would wait for each of them.
+#[test]
+fn a_missed_slot_of_another_schedule_starts_only_again() {
+    let missed = |number, slot| request(number, BeginKind::Missed { slot });
+    for result in [RunResult::Succeeded, RunResult::Unstarted] {
+        let mut record = after_one_run();
+        started(record.begin(58_000, &missed(2, 20_000)));
+        record.register(59_000, "every 60000 ms");
+        ended(&mut record, 59_001, 2, result);
+
+        let again = record.begin(59_002, &missed(3, 20_000));
+        assert_eq!(matches!(again, BeginReply::Run(_)), result == RunResult::Unstarted, "{again:?}");
+        ended(&mut record, 59_003, 3, RunResult::Succeeded);
+        let late = BeginReply::Skip(SkipReason::Late { slot: 20_000 });
+        for (number, slot) in [(4, 30_000), (5, 50_000)] {
+            assert_eq!(record.begin(59_004, &missed(number, slot)), late, "{result:?}");
+        }
+
+        // Both processes ask in turn, and each of their ticks starts.
+        for (number, slot) in (0..4).map(|n| (6 + 2 * n, 60_000 + n * 60_000)) {
+            let kind = BeginKind::Tick { slot, window: (0, u64::MAX), previous: Some(slot - 60_000) };
+            assert_eq!(started(record.begin(slot, &minutely(number, kind))).slot, slot);
+            ended(&mut record, slot + 1, number, RunResult::Succeeded);
+            let (number, slot) = (number + 1, slot + TICK);
+            let kind = BeginKind::Tick { slot, window: (0, u64::MAX), previous: Some(slot - TICK) };
+            assert_eq!(started(record.begin(slot, &request(number, kind))).slot, slot);
+            ended(&mut record, slot + 1, number, RunResult::Succeeded);
+        }
+    }
+}
+
 #[test]
 fn a_requested_run_changes_neither_slot_nor_missed() {
     let mut record = after_one_run();

@@ -95,6 +95,10 @@ impl Starts {
             if let Some(passed) = self.given_back(request, grant.slot) {
                 return Err(format!("{grant:?} starts before {passed}, a missed slot that was given back"));
             }
+            let is_new = !earlier().any(|run| run.slot == grant.slot);
+            if is_missed && is_new && grant.slot <= self.schedule_since {
+                return Err(format!("{grant:?} was missed before its schedule of {}", self.schedule_since));
+            }
             let same: Vec<_> = counted().filter(|run| run.slot == grant.slot).collect();
             if same.is_empty() && self.skipped.contains(&grant.slot) {
                 return Err(format!("{grant:?} starts, and was skipped before"));
