@@ -262,15 +262,9 @@ impl JobCall {
             telemetry::schedule_mismatched(&self.key, &self.spec, &before.spec);
         }
         let ahead = Duration::from_millis(before.decided.saturating_sub(now));
-        let is_too_far = if self.has_instants {
-            let period = self.schedule.checked().map(|calendar| calendar.period_at(now)).unwrap_or_default();
-            !ahead.is_zero() && ahead > period
-        } else {
-            // Callers may choose slots that are ahead, unless that keeps others from their slots.
-            let is_late = matches!(begun, BeginReply::Skip(SkipReason::Late { .. }));
-            is_late && ahead > Duration::from_millis(LONGEST_EARLY)
-        };
-        if is_too_far {
+        // Callers may choose slots that are ahead, unless that keeps others from their slots.
+        let is_late = matches!(begun, BeginReply::Skip(SkipReason::Late { .. }));
+        if is_late && ahead > Duration::from_millis(LONGEST_EARLY) {
             telemetry::job_slot_ahead(&self.key, ahead);
         }
     }
