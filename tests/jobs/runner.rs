@@ -683,6 +683,34 @@ async fn a_missed_tick_that_loses_its_lease_runs_again_first() {
     assert_eq!(runs.iter().map(|(hours, _)| *hours).collect::<Vec<_>>(), [2, 2, 1, 1, 0, 0], "{runs:?}");
 }
 
+/// The runner runs the tick of an hour ago from ten minutes before the next one to ten after it.
+#[tokio::test(start_paused = true)]
+async fn a_timer_skips_no_tick_while_a_runner_runs_a_missed_one() {
+    let (locks, minute) = (TestLocks::new(), 60 * SECOND);
+    let schedule = every(60 * minute).catch_up(CatchUp::Latest);
+    until_before(&locks, 60 * minute, 10 * minute).await;
+    let (manager, timer) = (replica(&locks), replica(&locks));
+    assert!(run(&manager, "report", &schedule).await.is_some());
+    tokio::time::sleep(120 * minute).await;
+    let runner = Jobs::new(manager.clone()).add("report", schedule.clone(), move |_| async move {
+        tokio::time::sleep(20 * minute).await;
+        Ok::<_, Error>(())
+    });
+    let running = tokio::spawn(runner.run_until(std::future::pending()));
+    tokio::time::sleep(10 * minute + SECOND).await;
+
+    assert_eq!(run(&timer, "report", &schedule).await, None);
+
+    tokio::time::sleep(31 * minute).await;
+    let history = manager.job("report").history(9).await.expect("a store");
+    let hours = |slot: SystemTime| history[0].slot.duration_since(slot).expect("older").as_secs() / 3_600;
+    assert_eq!(history.iter().map(|run| hours(run.slot)).collect::<Vec<_>>(), [0, 1, 3]);
+    assert!(history.iter().all(|run| run.outcome == RunOutcome::Succeeded), "{history:?}");
+    let status = manager.job("report").status().await.expect("a store").expect("it is known");
+    assert_eq!(status.skips, 0);
+    running.abort();
+}
+
 /// Another replica runs a missed tick for an hour.
 #[tokio::test(start_paused = true)]
 async fn a_runner_that_waits_for_a_missed_tick_ends_in_time() {

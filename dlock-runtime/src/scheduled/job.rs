@@ -57,7 +57,8 @@ impl Job {
     /// Runs `body` if no process has run the current tick of `schedule`, and returns its value.
     ///
     /// Returns `None` if this call does not run the tick: another call runs it or has run it, the
-    /// job is paused, or the previous run is active and [`Schedule::overlap`] skips the tick.
+    /// job is paused, the previous run is active and [`Schedule::overlap`] skips the tick, or a
+    /// runner is running a missed tick, and runs this one after it.
     ///
     /// The current tick is the next instant of the schedule if that is due within the *early* time,
     /// by the server's clock, and otherwise the last instant. The early time is half of the

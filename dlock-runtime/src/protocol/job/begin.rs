@@ -80,7 +80,8 @@ pub(crate) enum BeginReply {
     Skip(SkipReason),
     /// Missed slots after this one, and since the job was first seen with its schedule, must run
     /// first. A slot that was given back is among them. `is_running`: a missed slot is running,
-    /// which may be one of another schedule, so the process asks again.
+    /// which may be one of another schedule, so a runner asks again. A call without a runner leaves
+    /// its tick to that runner.
     Missed { since: u64, is_running: bool },
     /// By the server's clock, a call belongs to another slot.
     OtherTick,
@@ -175,8 +176,8 @@ impl JobRecord {
             return BeginReply::Skip(SkipReason::Late { slot: self.slot });
         }
         let since = self.caught_up(request.retries, request.crashed == CrashedRun::Rerun);
-        if let BeginKind::Tick { previous: Some(previous), .. } = request.kind
-            && (self.is_missed_running() || since < previous)
+        if let BeginKind::Tick { previous, .. } = request.kind
+            && (self.is_missed_running() || previous.is_some_and(|previous| since < previous))
             && !self.waits(slot)
         {
             self.cancel_for(slot, request);

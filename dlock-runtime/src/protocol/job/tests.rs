@@ -449,7 +449,7 @@ fn a_missed_slot_that_is_given_back_runs_first() {
         );
         started(record.begin(45_000, &missed(3, 30_000)));
         if is_next_skipped {
-            let skipped = record.begin(45_001, &late_tick(4, 40_000));
+            let skipped = record.begin(45_001, &request(4, BeginKind::Slot { slot: 40_000 }));
             assert!(matches!(skipped, BeginReply::Skip(SkipReason::Overlap { .. })), "{skipped:?}");
         }
         ended(&mut record, 45_002, 3, RunResult::Unstarted);
@@ -494,6 +494,22 @@ fn a_missed_slot_that_runs_is_not_caught_up() {
         }
         assert_eq!(started(record.begin(30_007, &current(7))).slot, 30_000, "{result:?}");
         assert_eq!(record.counters.skips, 0, "{result:?}");
+    }
+}
+
+/// A timer calls the job of a runner. Otherwise, the runner finds its next slot skipped or passed.
+#[test]
+fn a_call_without_a_runner_skips_no_tick_for_a_missed_slot_that_runs() {
+    for overlap in [Overlap::Skip, Overlap::QueueOne, Overlap::CancelPrevious] {
+        let mut record = after_one_run();
+        started(record.begin(29_000, &request(2, BeginKind::Missed { slot: 20_000 })));
+
+        let of_timer = record.begin(30_000, &BeginRequest { overlap, ..late_tick(3, 30_000) });
+
+        assert_eq!(of_timer, BeginReply::Missed { since: 19_999, is_running: true }, "{overlap:?}");
+        ended(&mut record, 30_001, 2, RunResult::Succeeded);
+        assert_eq!(started(record.begin(30_002, &late_tick(4, 30_000))).slot, 30_000, "{overlap:?}");
+        assert_eq!((record.counters.skips, record.waiting), (0, None), "{overlap:?}");
     }
 }
 
