@@ -144,6 +144,24 @@ async fn a_changed_schedule_is_logged_once_unless_others_ask_with_the_old_one() 
     assert_eq!(call(&new).await, (None, 0));
 }
 
+/// The old process has stopped. The start of the new one is its first call, and ticks follow.
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_starts_with_another_schedule_logs_it_once() {
+    let (events, _log) = Events::record();
+    let locks = TestLocks::new();
+    let others = async |period| {
+        let manager = locks.fleet(1)[0].manager();
+        let runner = Jobs::new(manager).add("report", every(period), |_| async { Ok::<_, Error>(()) });
+        runner.run_until(tokio::time::sleep(5 * HOUR)).await.expect("it ends");
+        events.take("dlock.schedule_mismatched", "other")
+    };
+
+    assert_eq!(others(HOUR).await, [""; 0], "no replica has run it");
+    assert_eq!(others(HOUR).await, [""; 0]);
+    assert_eq!(others(2 * HOUR).await, ["every 3600000 ms"]);
+    assert_eq!(others(2 * HOUR).await, [""; 0], "it is that of the last request");
+}
+
 /// The call that waits asks five times per second.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waits_logs_another_schedule_once() {

@@ -197,10 +197,11 @@ if ARGV[2] == 'pause' or ARGV[2] == 'resume' then
 end
 
 if ARGV[2] == 'register' then
+  local spec_before = r.sp or ''
   if r.k then keep() end
   see(ARGV[4])
   reply()
-  return {text(now), redis.call('HGETALL', KEYS[1])}
+  return {text(now), redis.call('HGETALL', KEYS[1]), spec_before}
 end
 
 if ARGV[2] == 'request' then

@@ -124,8 +124,11 @@ impl JobCall {
 
     /// Records that this replica has the job, and returns the record.
     pub(super) async fn register(&self) -> Result<Option<Box<JobRecord>>> {
-        let ttl = self.ttl_of(BeginKind::Requested);
-        self.store.read_after(JobRequest::Register { spec: self.spec.clone() }, ttl).await
+        let request = JobRequest::Register { spec: self.spec.clone() };
+        let reply = self.store.send_with(request, self.ttl_of(BeginKind::Requested)).await?;
+        let JobAnswer::Registered { record, spec_before } = reply.answer else { return Ok(None) };
+        self.report_schedule(&spec_before);
+        Ok(Some(record))
     }
 
     pub(super) fn lease(&self) -> Duration {
@@ -256,11 +259,16 @@ impl JobCall {
         }
     }
 
+    /// Reports that the request before, if there was one, had another schedule.
+    fn report_schedule(&self, before: &str) {
+        if self.has_instants && !before.is_empty() && before != self.spec {
+            telemetry::schedule_mismatched(&self.key, &self.spec, before);
+        }
+    }
+
     /// Reports that another replica asked with another schedule, or wrote with another clock.
     fn report_differences(&self, before: &RecordBefore, begun: BeginReply, now: u64) {
-        if self.has_instants && !before.spec.is_empty() && before.spec != self.spec {
-            telemetry::schedule_mismatched(&self.key, &self.spec, &before.spec);
-        }
+        self.report_schedule(&before.spec);
         let ahead = Duration::from_millis(before.decided.saturating_sub(now));
         // Callers may choose slots that are ahead, unless that keeps others from their slots.
         let is_late = matches!(begun, BeginReply::Skip(SkipReason::Late { .. }));

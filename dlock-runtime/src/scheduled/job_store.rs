@@ -27,12 +27,7 @@ impl JobStore {
     }
 
     pub(super) async fn read(&self) -> Result<Option<Box<JobRecord>>> {
-        self.read_after(JobRequest::Read, SHORTEST_TTL).await
-    }
-
-    /// Sends a request whose reply is the record, which then lives for `ttl` at least.
-    pub(super) async fn read_after(&self, request: JobRequest, ttl: u64) -> Result<Option<Box<JobRecord>>> {
-        match self.send_with(request, ttl).await?.answer {
+        match self.send(JobRequest::Read).await?.answer {
             JobAnswer::Record(record) => Ok(record),
             _ => Ok(None),
         }
@@ -44,7 +39,8 @@ impl JobStore {
         self.send_with(request, ttl).await
     }
 
-    async fn send_with(&self, request: JobRequest, ttl: u64) -> Result<JobReply> {
+    /// Sends a request after which the record lives for `ttl` at least.
+    pub(super) async fn send_with(&self, request: JobRequest, ttl: u64) -> Result<JobReply> {
         let key = self.checked_key()?;
         let engine = self.manager.engine();
         engine.uses(key.namespace());

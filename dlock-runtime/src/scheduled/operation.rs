@@ -9,6 +9,7 @@
 //! {time, owner | cancelled | not_owner}                                        OwnerReply
 //! {time, no_fence}                                                             NoFence
 //! {time, {field, value, ..}}                                                   JobRecord
+//! {time, {field, value, ..}, schedule of the last request}                     Registered
 //! ```
 
 use std::any::Any;
@@ -68,6 +69,12 @@ pub(super) enum JobAnswer {
     },
     Owner(OwnerReply),
     Record(Option<Box<JobRecord>>),
+    /// The record after a registration, and the schedule of the request before; empty if there was
+    /// none.
+    Registered {
+        record: Box<JobRecord>,
+        spec_before: String,
+    },
     /// The number of the last fencing token has no next one, or is not a number.
     NoFence,
 }
@@ -161,8 +168,9 @@ fn run(record: &mut JobRecord, now: u64, request: &JobRequest, exists: bool) -> 
         JobRequest::Read => return JobAnswer::Record(exists.then(|| Box::new(record.clone()))),
         JobRequest::SetPaused(is_paused) => record.set_paused(now, *is_paused),
         JobRequest::Register { spec } => {
+            let spec_before = record.spec.clone();
             record.register(now, spec);
-            return JobAnswer::Record(Some(Box::new(record.clone())));
+            return JobAnswer::Registered { record: Box::new(record.clone()), spec_before };
         }
         JobRequest::RequestRun => {
             let is_known = record.request_run(now);
@@ -222,6 +230,13 @@ fn finish_arguments(end: &FinishRequest) -> [Cow<'_, [u8]>; 5] {
     [shown(&end.owner), text(record_fields::result_code(end.result)), text(&end.error), counted, missed]
 }
 
+/// Writes the fields of a record, and their values.
+fn fields_of(record: Option<&JobRecord>) -> ScriptReply {
+    let fields = record.map(record_fields::of_record).unwrap_or_default();
+    let fields = fields.iter().flat_map(|(field, value)| [field, value]);
+    ScriptReply::Array(fields.map(|part| ScriptReply::text(part)).collect())
+}
+
 /// Writes a reply as the script does.
 fn encode(reply: &JobReply) -> ScriptReply {
     let mut parts = vec![reply.now.to_string()];
@@ -242,10 +257,11 @@ fn encode(reply: &JobReply) -> ScriptReply {
         ),
         JobAnswer::NoFence => parts.push("no_fence".to_owned()),
         JobAnswer::Record(record) => {
-            let fields = record.as_ref().map(|record| record_fields::of_record(record)).unwrap_or_default();
-            let fields = fields.iter().flat_map(|(field, value)| [field, value]);
-            let fields = ScriptReply::Array(fields.map(|part| ScriptReply::text(part)).collect());
-            return ScriptReply::Array(vec![ScriptReply::text(&parts[0]), fields]);
+            return ScriptReply::Array(vec![ScriptReply::text(&parts[0]), fields_of(record.as_deref())]);
+        }
+        JobAnswer::Registered { record, spec_before } => {
+            let [now, spec_before] = [&parts[0], spec_before].map(|part| ScriptReply::text(part));
+            return ScriptReply::Array(vec![now, fields_of(Some(record)), spec_before]);
         }
     }
     ScriptReply::Array(parts.iter().map(|part| ScriptReply::text(part)).collect())
@@ -287,13 +303,18 @@ fn begin_parts(reply: BeginReply) -> Vec<String> {
 pub(super) fn decode(reply: &ScriptReply) -> Option<JobReply> {
     let parts = reply.as_array()?;
     let now = parts.first()?.as_text()?.parse().ok()?;
-    if let [_, ScriptReply::Array(fields)] = parts {
+    if let [_, ScriptReply::Array(fields), rest @ ..] = parts {
         let pairs = fields.chunks(2).map(|pair| Some((pair.first()?.as_text()?, pair.get(1)?.as_text()?)));
         let record = match pairs.collect::<Option<Vec<_>>>()? {
             fields if fields.is_empty() => None,
             fields => Some(Box::new(record_fields::to_record(&fields)?)),
         };
-        return Some(JobReply { now, answer: JobAnswer::Record(record) });
+        let answer = match rest {
+            [] => JobAnswer::Record(record),
+            [spec] => JobAnswer::Registered { record: record?, spec_before: spec.as_text()?.to_owned() },
+            _ => return None,
+        };
+        return Some(JobReply { now, answer });
     }
     let parts: Vec<&str> = parts.iter().map(ScriptReply::as_text).collect::<Option<_>>()?;
     let answer = match parts[1..] {
@@ -466,6 +487,10 @@ mod tests {
         let answers = begun
             .chain(owners.map(JobAnswer::Owner))
             .chain(records.map(JobAnswer::Record))
+            .chain(["", "every 1000 ms"].map(|spec| JobAnswer::Registered {
+                record: Box::new(full_record()),
+                spec_before: spec.to_owned(),
+            }))
             .chain([JobAnswer::Record(None), JobAnswer::NoFence]);
 
         for answer in answers {

@@ -146,6 +146,10 @@ impl JobRequests {
             }
             JobAnswer::Owner(owner) => JobAnswer::Owner(owner),
             JobAnswer::NoFence => JobAnswer::NoFence,
+            JobAnswer::Registered { record, spec_before } => {
+                let record = Box::new(record_without_times(*record, reply.now, time));
+                JobAnswer::Registered { record, spec_before }
+            }
             JobAnswer::Record(record) => JobAnswer::Record(
                 record.map(|record| Box::new(record_without_times(*record, reply.now, time))),
             ),
