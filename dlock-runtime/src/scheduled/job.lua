@@ -329,7 +329,9 @@ local left = r.o and lease_left() or 0
 if r.b and now >= int('b') and kind ~= 'missed' then left = math.max(left, min_hold - (now - int('b'))) end
 local is_live = r.w and now >= int('wt') and now - int('wt') < LONGEST_SILENCE
 local is_older_waiting = overlap == 'queue_one' and is_live and int('w') < slot
-if left <= 0 and not is_older_waiting then return start(slot, 1) end
+-- A process that read the record before the last slot failed asks for the next one.
+local must_wait = kind == 'missed' and is_open and int('s') > int('k')
+if left <= 0 and not must_wait and not is_older_waiting then return start(slot, 1) end
 if kind == 'missed' then return answer('skip', 'running', left) end
 local is_next = waits or not is_live
 cancel()

@@ -133,13 +133,18 @@ impl JobRecord {
         self.state == SlotState::Running && self.began.is_none()
     }
 
-    /// Returns the time after which missed slots run before a newer one. A missed slot is one of
-    /// them until its last attempt has ended. A slot that was given back is one too: it starts
-    /// again, even if newer ones were skipped for it.
-    pub(crate) fn caught_up(&self, retries: u32, reruns: bool) -> u64 {
+    /// Returns `true` if newer slots wait for the last one: a missed slot until its last attempt has
+    /// ended, and a slot that was given back, which starts again even if newer ones were skipped
+    /// for it.
+    fn is_open(&self, retries: u32, reruns: bool) -> bool {
         let has_attempts = self.is_missed_running() || self.has_attempts_left(retries, reruns);
-        let is_open = self.state == SlotState::Unstarted || (self.began.is_none() && has_attempts);
-        let last = if is_open { self.slot.saturating_sub(1) } else { self.decided() };
+        self.state == SlotState::Unstarted || (self.began.is_none() && has_attempts)
+    }
+
+    /// Returns the time after which missed slots run before a newer one. A slot that is open is one
+    /// of them.
+    pub(crate) fn caught_up(&self, retries: u32, reruns: bool) -> u64 {
+        let last = if self.is_open(retries, reruns) { self.slot.saturating_sub(1) } else { self.decided() };
         last.max(self.known.unwrap_or_default())
     }
 
@@ -175,7 +180,8 @@ impl JobRecord {
         if slot < self.slot || (slot <= self.skipped && !self.waits(slot)) || is_of_other_schedule {
             return BeginReply::Skip(SkipReason::Late { slot: self.slot });
         }
-        let since = self.caught_up(request.retries, request.crashed == CrashedRun::Rerun);
+        let (retries, reruns) = (request.retries, request.crashed == CrashedRun::Rerun);
+        let since = self.caught_up(retries, reruns);
         if let BeginKind::Tick { previous, .. } = request.kind
             && (self.is_missed_running() || previous.is_some_and(|previous| since < previous))
             && !self.waits(slot)
@@ -183,10 +189,14 @@ impl JobRecord {
             self.cancel_for(slot, request);
             return BeginReply::Missed { since, is_running: self.is_missed_running() };
         }
+        // A process that read the record before the last slot failed asks for the next one.
+        let must_wait = is_missed && self.is_open(retries, reruns) && Some(self.slot) > self.known;
         let min_hold = if is_missed { 0 } else { request.min_hold };
         let lease_left = self.run.as_ref().map_or(0, |run| run.lease_end - now);
         match lease_left.max(self.hold_left(now, min_hold)) {
-            0 if request.overlap != Overlap::QueueOne || !self.is_older_waiting(now, slot) => {
+            0 if !must_wait
+                && (request.overlap != Overlap::QueueOne || !self.is_older_waiting(now, slot)) =>
+            {
                 BeginReply::Run(self.start(now, slot, 1, request))
             }
             lease_left if is_missed => BeginReply::Skip(SkipReason::Running { lease_left }),

@@ -281,11 +281,10 @@ impl JobRecord {
     /// Returns `true` if the last slot that started may run again at `now`, or its run is lost and
     /// must be recorded.
     pub(crate) fn may_run_again(&self, now: u64, retries: u32, reruns: bool) -> bool {
-        match (&self.run, self.state) {
-            (Some(run), SlotState::Running) => reruns && !run.is_requested && run.lease_end <= now,
-            (Some(_), _) => false,
-            (None, SlotState::Unstarted) => true,
-            (None, _) => self.has_attempts_left(retries, reruns),
+        match &self.run {
+            Some(run) if run.lease_end > now => false,
+            Some(run) if !run.is_requested => reruns,
+            Some(_) | None => self.state == SlotState::Unstarted || self.has_attempts_left(retries, reruns),
         }
     }
 

@@ -599,6 +599,31 @@ fn a_missed_slot_is_open_until_its_last_attempt_has_ended() {
     }
 }
 
+/// The process of a requested run has crashed. Another one read the record before the failure.
+#[test]
+fn no_newer_missed_slot_passes_one_that_is_open() {
+    for end in [RunResult::Failed, RunResult::Lost, RunResult::Unstarted] {
+        let of = |number, kind| BeginRequest { retries: 1, ..request(number, kind) };
+        let newer = |number| of(number, BeginKind::Missed { slot: 30_000 });
+        let mut record = after_one_run();
+        started(record.begin(45_000, &of(2, BeginKind::Missed { slot: 20_000 })));
+        ended(&mut record, 45_001, 2, end);
+        record.request_run(45_002);
+        started(record.begin(45_002, &of(3, BeginKind::Requested)));
+        let crashed = 45_002 + LEASE;
+
+        assert!(!record.may_run_again(crashed - 1, 1, true), "{end:?}: it runs");
+        assert!(record.may_run_again(crashed, 1, true), "{end:?}");
+        let waits = BeginReply::Skip(SkipReason::Running { lease_left: 0 });
+        assert_eq!(record.begin(crashed, &newer(4)), waits, "{end:?}");
+        assert!(record.may_run_again(crashed, 1, true), "{end:?}");
+
+        started(record.begin(crashed, &of(5, BeginKind::Slot { slot: 20_000 })));
+        ended(&mut record, crashed + 1, 5, RunResult::Succeeded);
+        assert_eq!(started(record.begin(crashed + 2, &newer(6))).slot, 30_000, "{end:?}");
+    }
+}
+
 /// Newer ticks replace it, as without `catch_up`.
 #[test]
 fn a_failed_slot_that_was_not_missed_is_caught_up() {
