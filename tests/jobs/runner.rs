@@ -126,8 +126,8 @@ async fn a_rolling_deployment_of_a_schedule_runs_each_tick_once() {
     assert_eq!(minutes, expected);
 }
 
-/// The store was unavailable for 40 minutes. The old process, whose bodies take a minute, reads which
-/// ticks are missed, and then the new one starts.
+/// No process has run for 40 minutes. The old one, whose bodies take a minute, reads which ticks
+/// are missed, and then the new one starts.
 #[tokio::test(start_paused = true)]
 async fn no_missed_tick_of_the_old_schedule_starts_after_a_deployment() {
     let (locks, minute) = (TestLocks::new(), Duration::from_secs(60));

@@ -313,8 +313,8 @@ local function cancel()
 end
 
 -- Newer slots wait for a missed one until its last attempt has ended, and while it runs also if the
--- schedule has changed, or the caller has no runner. A slot that was given back starts again, even if newer ones were skipped
--- for it.
+-- schedule has changed, or the caller has no runner. A slot that was given back starts again, even
+-- if newer ones were skipped for it.
 local is_missed_running = r.t == 'R' and not r.b
 local is_open = r.t == 'U' or (not r.b and (is_missed_running or has_attempts_left))
 local decided = is_open and int('s') - 1 or math.max(int('s'), int('sk'))

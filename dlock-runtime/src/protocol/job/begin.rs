@@ -133,9 +133,9 @@ impl JobRecord {
         self.state == SlotState::Running && self.began.is_none()
     }
 
-    /// Returns `true` if newer slots wait for the last one: a missed slot until its last attempt has
-    /// ended, and a slot that was given back, which starts again even if newer ones were skipped
-    /// for it.
+    /// Returns `true` if newer slots wait for the last one: a missed slot until its last attempt
+    /// has ended, and a slot that was given back, which starts again even if newer ones were
+    /// skipped for it.
     fn is_open(&self, retries: u32, reruns: bool) -> bool {
         let has_attempts = self.is_missed_running() || self.has_attempts_left(retries, reruns);
         self.state == SlotState::Unstarted || (self.began.is_none() && has_attempts)
