@@ -414,27 +414,55 @@ async fn a_spread_delays_ticks_and_loses_none() {
     assert!(delays.iter().any(|delay| *delay > Duration::from_millis(500)), "{delays:?}");
 }
 
-/// Some ticks are due before a restart, and their delays end after it.
+/// Some ticks are due before a restart, and their delays end after it. Each replica learns the
+/// server's clock from its first reply.
 #[tokio::test(start_paused = true)]
 async fn a_tick_keeps_its_delay_across_a_restart() {
-    let hour = Duration::from_secs(3_600);
+    let (hour, minute) = (Duration::from_secs(3_600), Duration::from_secs(60));
     for catch_up in [CatchUp::None, CatchUp::Latest] {
-        let locks = TestLocks::new();
-        let manager = locks.fleet(1)[0].manager(); // with the clock of the store
-        until_before(&locks, hour, SECOND).await;
-        let schedule = every(hour).spread(hour / 2).catch_up(catch_up);
-        let mut ticks = Vec::new();
-        for _ in 0..60 {
-            ticks.extend(ticks_of(&manager, schedule.clone(), 7 * 60 * SECOND).await);
-        }
+        for (ahead, behind) in [(0, 0), (5, 0), (0, 5)] {
+            let locks = TestLocks::new();
+            let first = locks.fleet(1)[0].manager();
+            until_before(&locks, hour, SECOND).await;
+            let schedule = every(hour).spread(hour / 2).catch_up(catch_up);
+            let mut ticks = Vec::new();
+            for _ in 0..60 {
+                let replica = &locks.fleet(1)[0];
+                if behind > 0 {
+                    replica.set_clock_behind(behind * minute);
+                } else {
+                    replica.set_clock_ahead(ahead * minute);
+                }
+                ticks.extend(ticks_of(&replica.manager(), schedule.clone(), 7 * minute).await);
+            }
 
-        let slots: Vec<_> = ticks.iter().map(Tick::slot).collect();
-        assert_eq!((slots.len(), slots[6] - slots[0]), (7, 6 * 3_600_000), "{slots:?}");
-        assert!(ticks.iter().all(|tick| tick.missed() == 0), "{ticks:?}");
-        let history = manager.job("report").history(50).await.expect("a store");
-        let delayed =
-            |run: &&JobRun| run.started.duration_since(run.slot).is_ok_and(|late| late > 7 * 60 * SECOND);
-        assert!(history.iter().filter(delayed).count() > 2, "{history:?}");
+            let what = format!("{catch_up:?}, {ahead} ahead, {behind} behind");
+            let slots: Vec<_> = ticks.iter().map(Tick::slot).collect();
+            assert_eq!((slots.len(), slots[6] - slots[0]), (7, 6 * 3_600_000), "{what}: {slots:?}");
+            assert!(ticks.iter().all(|tick| tick.missed() == 0), "{what}: {ticks:?}");
+            let history = first.job("report").history(50).await.expect("a store");
+            let late = |run: &JobRun| run.started.duration_since(run.slot).unwrap_or_default();
+            assert!(history.iter().filter(|run| late(run) > 7 * minute).count() > 2, "{what}: {history:?}");
+        }
+    }
+}
+
+/// Neither does one from before a change of the schedule.
+#[tokio::test(start_paused = true)]
+async fn a_delayed_tick_from_before_the_job_was_seen_does_not_run() {
+    let hour = Duration::from_secs(3_600);
+    for replaces in [false, true] {
+        let locks = TestLocks::new();
+        let manager = locks.fleet(1)[0].manager();
+        until_before(&locks, hour, Duration::from_millis(1)).await;
+        if replaces {
+            run(&manager, "report", &every(2 * hour)).await.expect("it runs");
+        }
+        tokio::time::sleep(SECOND).await;
+
+        let ticks = ticks_of(&manager, every(hour).spread(hour / 2), hour * 9 / 10).await;
+
+        assert_eq!(ticks, [], "replaces another schedule: {replaces}");
     }
 }
 

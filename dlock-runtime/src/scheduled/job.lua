@@ -252,6 +252,9 @@ local function activate(what, requested)
   set('nd', node)
 end
 
+-- As its first attempt, a missed slot that runs again counts no missed slots.
+local function repeats_missed() return int('a') > 1 and not r.b end
+
 local function start(what, attempt)
   if what > int('s') and r.t == 'L' and r.b then set('co', math.max(int('co'), int('s'))) end
   local from_missed = counted()
@@ -262,6 +265,7 @@ local function start(what, attempt)
   -- A slot that is passed is skipped, unless it is counted as missed.
   if r.w and int('w') < what and int('w') <= from_missed then skip(int('w')) end
   if r.w and int('w') <= what then wait_for(nil) end
+  if repeats_missed() then from_missed = what end
   return activate(what, false) or answer('run', what, attempt, from_missed, int('fe'))
 end
 
@@ -272,7 +276,8 @@ if r.en == owner then return answer('skip', 'done') end
 if r.o == owner then
   keep()
   set('le', math.max(int('le'), now + lease))
-  return answer('run', int('rs'), r.rq and 1 or int('a'), counted(), int('fe'))
+  local from_missed = not r.rq and repeats_missed() and int('rs') or counted()
+  return answer('run', int('rs'), r.rq and 1 or int('a'), from_missed, int('fe'))
 end
 see(spec)
 if r.o and int('le') <= now then end_run('L', '') end

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use crate::config::config;
 use crate::error::{Error, Result};
 use crate::manager::LockManager;
-use crate::protocol::job::begin::BeginKind;
+use crate::protocol::job::begin::{BeginKind, SkipReason};
 use crate::protocol::job::job_record::OwnerReply;
 use crate::scheduled::job_call::{JobCall, JobExecution, TickDecision};
 use crate::scheduled::job_history::{self, JobRun, JobStatus};
@@ -58,7 +58,8 @@ impl Job {
     ///
     /// Returns `None` if this call does not run the tick: another call runs it or has run it, the
     /// job is paused, the previous run is active and [`Schedule::overlap`] skips the tick, or a
-    /// runner is running a missed tick, and runs this one after it.
+    /// runner is running a missed tick, and runs this one after it. If that runner ends before, the
+    /// tick is missed.
     ///
     /// The current tick is the next instant of the schedule if that is due within the *early* time,
     /// by the server's clock, and otherwise the last instant. The early time is half of the
@@ -162,7 +163,14 @@ impl Job {
                 let slot = tick::to_millis(slot).ok_or_else(|| {
                     config("slot", "the slot is before 1970: pass the time at which the run is due")
                 })?;
-                call.begin(BeginKind::Slot { slot }).await?
+                match call.begin(BeginKind::Slot { slot }).await? {
+                    TickDecision::Skipped { reason: SkipReason::Ahead, .. } => {
+                        let problem =
+                            "the slot is more than one day ahead of the server's clock: check both clocks";
+                        return Err(config("slot", problem));
+                    }
+                    begun => begun,
+                }
             }
         };
         Ok(match begun {

@@ -123,12 +123,14 @@ impl JobCall {
     }
 
     /// Records that this replica has the job, and returns the record.
-    pub(super) async fn register(&self) -> Result<Option<Box<JobRecord>>> {
+    pub(super) async fn register(&self) -> Result<Box<JobRecord>> {
         let request = JobRequest::Register { spec: self.spec.clone() };
         let reply = self.store.send_with(request, self.ttl_of(BeginKind::Requested)).await?;
-        let JobAnswer::Registered { record, spec_before } = reply.answer else { return Ok(None) };
+        let JobAnswer::Registered { record, spec_before } = reply.answer else {
+            return Err(unusable(&self.key));
+        };
         self.report_schedule(&spec_before);
-        Ok(Some(record))
+        Ok(record)
     }
 
     pub(super) fn lease(&self) -> Duration {
@@ -211,11 +213,6 @@ impl JobCall {
                     continue;
                 }
                 BeginReply::Missed { .. } => TickDecision::Missed { slot: slot_of(kind) },
-                BeginReply::Skip(SkipReason::Ahead) => {
-                    let problem =
-                        "the slot is more than one day ahead of the server's clock: check both clocks";
-                    return Err(crate::config::config("slot", problem));
-                }
                 BeginReply::Skip(reason) => {
                     telemetry::job_skipped(&self.key, reason_text(reason));
                     TickDecision::Skipped { slot: slot_of(kind), reason, is_requested: before.is_requested }

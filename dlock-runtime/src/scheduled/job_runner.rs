@@ -60,8 +60,16 @@ impl JobRunner {
         tasks: &mut JoinSet<Result<()>>,
         mut stop: watch::Receiver<bool>,
     ) -> Result<()> {
-        tasks.spawn(in_current_manager(Arc::clone(&self).on_start(stop.clone())));
-        let mut last_tick = self.delayed_tick().map_or(self.now(), |tick| tick - 1);
+        let engine = self.call.store.manager.engine();
+        let started = engine.now();
+        let Some(record) = self.register(&stop).await? else { return Ok(()) };
+        // When it started, by the server's clock, which is known only now.
+        let began = self.now().saturating_sub(millis(engine.now().since(started)));
+        let delayed = self.delayed_tick(began, &record);
+        // Later ticks run the ones that are missed before them.
+        let before = delayed.unwrap_or(self.now() + 1);
+        tasks.spawn(in_current_manager(Arc::clone(&self).on_start(record, before, stop.clone())));
+        let mut last_tick = delayed.map_or(began, |tick| tick - 1);
         let mut next_check = self.now() + self.check_interval();
         loop {
             // The clock may have been corrected to long before them.
@@ -111,10 +119,12 @@ impl JobRunner {
         calendar.ok().and_then(|calendar| calendar.last_before(self.now())).unwrap_or_default()
     }
 
-    /// Returns the last tick if its delay by `spread` has not passed: it is not missed yet.
-    fn delayed_tick(&self) -> Option<u64> {
-        let last = self.last_tick_before_now().checked_sub(1)?;
-        self.next_tick(last).filter(|(_, at)| *at > self.now()).map(|(tick, _)| tick)
+    /// Returns the last tick before `time` if its delay by `spread` has not passed, so it is not
+    /// missed yet. A tick from before the job was first seen with its schedule does not run.
+    fn delayed_tick(&self, time: u64, record: &JobRecord) -> Option<u64> {
+        let last = self.call.schedule.checked().ok()?.last_before(time)?;
+        let (tick, at) = self.next_tick(last.checked_sub(1)?)?;
+        (at > time && Some(tick) > record.known).then_some(tick)
     }
 
     /// Returns the first tick after `last`, and when this runner asks for it.
@@ -158,21 +168,26 @@ impl JobRunner {
         Timer::new(left.min(LONGEST_SLEEP)).await;
     }
 
-    /// Runs what is left from before the start: missed ticks, a tick that failed or crashed, and a
-    /// requested run.
-    async fn on_start(self: Arc<Self>, stop: watch::Receiver<bool>) -> Result<()> {
-        let record = loop {
-            match self.passing(self.call.register().await)? {
-                Some(record) => break record,
-                None => self.pause(Duration::from_millis(RETRY_MILLIS), &stop).await,
+    /// Registers the job, and returns its record. Tries again while the server is unavailable.
+    /// Returns `None` if the runner is stopped.
+    async fn register(&self, stop: &watch::Receiver<bool>) -> Result<Option<Box<JobRecord>>> {
+        while let Some(registered) = unless_stopped(stop, self.call.register()).await {
+            if let Some(record) = self.passing(registered)? {
+                return Ok(Some(record));
             }
-            if *stop.borrow() {
-                return Ok(());
-            }
-        };
-        let Some(record) = record else { return Ok(()) };
-        // Later ticks run the ones that are missed before them.
-        let before = self.delayed_tick().unwrap_or(self.now() + 1);
+            self.pause(Duration::from_millis(RETRY_MILLIS), stop).await;
+        }
+        Ok(None)
+    }
+
+    /// Runs what is left from before the start: ticks that are missed before the time `before`, a
+    /// tick that failed or crashed, and a requested run.
+    async fn on_start(
+        self: Arc<Self>,
+        record: Box<JobRecord>,
+        before: u64,
+        stop: watch::Receiver<bool>,
+    ) -> Result<()> {
         if self.missed(&record, before)?.is_empty() {
             return self.check(record, &stop).await;
         }
@@ -568,6 +583,18 @@ mod tests {
         assert_eq!(slots, [Some(tick - hour)]);
         stop.send_replace(true);
         assert!(running.await.is_ok_and(|(ended, _)| ended.is_ok()));
+    }
+
+    /// The server's clock was two days ahead when the slot started. It is asked for again.
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_far_ahead_of_the_clock_fails_no_runner() {
+        let (fixture, (_stop, is_stopped)) = (Fixture::new(), watch::channel(false));
+        let runner = runner_of(&fixture.manager, &minutely(), Duration::ZERO);
+        let slot = runner.now() + 2 * 24 * 60 * MINUTE;
+
+        assert!(matches!(runner.run_slot(again(slot), &is_stopped).await, Ok(true)));
+
+        assert!(fixture.runs().await.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -296,8 +296,9 @@ impl JobRecord {
         let run = self.run.as_mut().filter(|run| run.owner == request.owner)?;
         run.lease_end = run.lease_end.max(now.saturating_add(request.lease));
         let attempt = if run.is_requested { 1 } else { self.attempt };
-        let slot = run.slot;
-        Some(BeginReply::Run(RunGrant { slot, attempt, counted: self.missed_since(), fence: self.fence }))
+        let (slot, is_requested) = (run.slot, run.is_requested);
+        let counted = if !is_requested && self.repeats_missed() { slot } else { self.missed_since() };
+        Some(BeginReply::Run(RunGrant { slot, attempt, counted, fence: self.fence }))
     }
 
     /// Decides that a slot does not start, even if it waits.
@@ -325,7 +326,14 @@ impl JobRecord {
         }
         self.waiting = self.waiting.filter(|waiting| waiting.slot > slot);
         self.activate(now, slot, false, request);
+        let counted = if self.repeats_missed() { slot } else { counted };
         RunGrant { slot, attempt, counted, fence: self.fence }
+    }
+
+    /// Returns `true` if the last slot is a missed one that runs again. As its first attempt, it
+    /// counts no missed slots, which the next slot on time does.
+    fn repeats_missed(&self) -> bool {
+        self.attempt > 1 && self.began.is_none()
     }
 
     fn activate(&mut self, now: u64, slot: u64, is_requested: bool, request: &BeginRequest) {

@@ -599,6 +599,22 @@ fn a_missed_slot_is_open_until_its_last_attempt_has_ended() {
     }
 }
 
+/// The next slot on time counts the slots before it, also the one that ran late.
+#[test]
+fn a_missed_slot_that_runs_again_counts_no_missed_slots() {
+    let mut record = after_one_run();
+    started(record.begin(45_000, &request(2, BeginKind::Missed { slot: 40_000 })));
+    ended(&mut record, 45_001, 2, RunResult::Lost);
+    let again = request(3, BeginKind::Slot { slot: 40_000 });
+
+    let grant = started(record.begin(45_002, &again));
+    let repeated = started(record.begin(45_003, &again));
+
+    assert_eq!((grant.attempt, grant.counted, repeated.counted), (2, 40_000, 40_000));
+    ended(&mut record, 45_004, 3, RunResult::Succeeded);
+    assert_eq!(started(record.begin(50_000, &late_tick(4, 50_000))).counted, 10_000);
+}
+
 /// The process of a requested run has crashed. Another one read the record before the failure.
 #[test]
 fn no_newer_missed_slot_passes_one_that_is_open() {
