@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::{Error, LockManager};
-use dlock_tests::quorum::{Fate, LEASE};
-use dlock_tests::resp::Reply;
+use dlock_tests::quorum::{Fate, LEASE, subscribers};
 use dlock_tests::world::name;
 use dlock_tests::{Moment, Proxy, QuorumFleet, RedisServer, within};
 
@@ -14,16 +13,9 @@ const DELAY: Duration = Duration::from_millis(20);
 /// No waiter polls during a test.
 const NO_POLL: &str = "&poll_interval=60s";
 
-fn listeners(server: &RedisServer, key: &str) -> i64 {
-    match server.call(&["PUBSUB", "NUMSUB", &format!("dlock:free:{}", name(key))]) {
-        Reply::List(pair) => pair.last().and_then(Reply::integer).expect("a channel and its count"),
-        other => panic!("{other:?}"),
-    }
-}
-
 async fn until_subscribed(server: &RedisServer, key: &str, count: i64) {
     let subscribed = async {
-        while listeners(server, key) != count {
+        while subscribers(server, key) != count {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

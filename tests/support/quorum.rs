@@ -110,11 +110,7 @@ impl QuorumFleet {
     ///
     /// Panics if a server does not reply.
     pub async fn until_waiting(&self, key: &str) {
-        let channel = format!("dlock:free:{}", name(key));
-        let is_waiting = |server: &RedisServer| match server.call(&["PUBSUB", "NUMSUB", &channel]) {
-            Reply::List(pair) => pair.last().and_then(Reply::integer).is_some_and(|count| count > 0),
-            _ => false,
-        };
+        let is_waiting = |server: &RedisServer| subscribers(server, key) > 0;
         until("a waiter at every server", async || self.servers.iter().all(is_waiting)).await;
     }
 
@@ -127,6 +123,19 @@ impl QuorumFleet {
     pub fn holding(&self, key: &str) -> usize {
         let has = |server: &&RedisServer| server.call(&["EXISTS", &name(key)]) == Reply::Integer(1);
         self.servers.iter().filter(has).count()
+    }
+}
+
+/// Returns how many processes a server notifies of a release of the lock `key`.
+///
+/// # Panics
+///
+/// Panics if the server does not reply.
+#[must_use]
+pub fn subscribers(server: &RedisServer, key: &str) -> i64 {
+    match server.call(&["PUBSUB", "NUMSUB", &format!("dlock:free:{}", name(key))]) {
+        Reply::List(pair) => pair.last().and_then(Reply::integer).expect("a channel and its count"),
+        other => panic!("{other:?}"),
     }
 }
 

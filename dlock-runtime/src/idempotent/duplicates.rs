@@ -135,7 +135,7 @@ impl WaitingCalls {
         }
     }
 
-    /// Returns `true` if the last that the process knows is that the call runs.
+    /// Returns `true` if the call may be running, as far as this process knows.
     pub(super) fn may_be_running(&self) -> bool {
         let running = lock(&self.running);
         running.own > 0 || running.other

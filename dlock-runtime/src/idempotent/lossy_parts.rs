@@ -10,10 +10,10 @@ use serde::ser::{
     SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
-/// The parts of a value that its JSON does not tell from other ones.
+/// The parts of a value that its JSON may not preserve.
 ///
-/// A value and the one that is read from its JSON have the same parts, unless the JSON has lost
-/// one: the two then have the same text, and differ only in these.
+/// If the value that is read from the JSON has other parts than the original, the JSON has lost
+/// some of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LossyParts {
     /// Each `None`, which JSON writes as `null`.
@@ -66,6 +66,14 @@ macro_rules! never_null {
     ($($method:ident: $value:ty),+ $(,)?) => {
         $(fn $method(self, _: $value) -> Checked {
             Ok(false)
+        })+
+    };
+}
+
+macro_rules! begin_parts {
+    ($($method:ident($($argument:ty),+)),+ $(,)?) => {
+        $(fn $method(self, $(_: $argument),+) -> Result<Self, Error> {
+            Ok(self)
         })+
     };
 }
@@ -140,44 +148,11 @@ impl Serializer for PartCounter<'_> {
         value.serialize(self).map(|_| false)
     }
 
-    fn serialize_seq(self, _: Option<usize>) -> Result<Self, Error> {
-        Ok(self)
-    }
-
-    fn serialize_tuple(self, _: usize) -> Result<Self, Error> {
-        Ok(self)
-    }
-
-    fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Self, Error> {
-        Ok(self)
-    }
-
-    fn serialize_tuple_variant(
-        self,
-        _: &'static str,
-        _: u32,
-        _: &'static str,
-        _: usize,
-    ) -> Result<Self, Error> {
-        Ok(self)
-    }
-
-    fn serialize_map(self, _: Option<usize>) -> Result<Self, Error> {
-        Ok(self)
-    }
-
-    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self, Error> {
-        Ok(self)
-    }
-
-    fn serialize_struct_variant(
-        self,
-        _: &'static str,
-        _: u32,
-        _: &'static str,
-        _: usize,
-    ) -> Result<Self, Error> {
-        Ok(self)
+    begin_parts! {
+        serialize_seq(Option<usize>), serialize_map(Option<usize>), serialize_tuple(usize),
+        serialize_tuple_struct(&'static str, usize), serialize_struct(&'static str, usize),
+        serialize_tuple_variant(&'static str, u32, &'static str, usize),
+        serialize_struct_variant(&'static str, u32, &'static str, usize),
     }
 }
 
