@@ -1,8 +1,9 @@
 //! JSON on one line, for `--json`.
 
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 /// A JSON object whose fields keep their order.
@@ -71,44 +72,15 @@ pub(crate) fn millis(time: Duration) -> u64 {
 /// Returns a time in UTC as in RFC 3339, with milliseconds.
 ///
 /// RFC 3339 has no year above 9999, and another client may have written one. Such a time is the
-/// last millisecond of 9999.
+/// latest of [`Timestamp`].
 pub(crate) fn rfc3339(time: SystemTime) -> String {
-    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let millis = millis(since_epoch).min(LAST_MILLI);
-    let (days, rest) = (millis / MILLIS_PER_DAY, millis % MILLIS_PER_DAY);
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1_000 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", rest % 1_000)
+    format!("{:.3}", Timestamp::try_from(time).unwrap_or(Timestamp::MAX))
 }
-
-/// Returns the year, month, and day of a number of days since the Unix epoch.
-fn date(mut days: u64) -> (u64, usize, u64) {
-    let mut year = 1970;
-    let is_leap =
-        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    while days >= 365 + u64::from(is_leap(year)) {
-        days -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let lengths = [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    for length in lengths {
-        month += 1;
-        if days < length {
-            break;
-        }
-        days -= length;
-    }
-    (year, month, days + 1)
-}
-
-const MILLIS_PER_DAY: u64 = 86_400_000;
-
-/// The last millisecond of the year 9999.
-const LAST_MILLI: u64 = 253_402_300_799_999;
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
 
     fn parsed(text: &str) -> Value {
@@ -176,11 +148,10 @@ mod tests {
             (1_767_225_599_001, "2025-12-31T23:59:59.001Z"),
             (4_107_542_399_000, "2100-02-28T23:59:59.000Z"),
             (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
-            (LAST_MILLI, "9999-12-31T23:59:59.999Z"),
-            (9_007_199_254_740_991, "9999-12-31T23:59:59.999Z"),
+            (9_007_199_254_740_991, "9999-12-30T22:00:00.999Z"),
         ] {
             assert_eq!(rfc3339(UNIX_EPOCH + Duration::from_millis(millis)), shown);
         }
-        assert_eq!(rfc3339(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00.000Z");
+        assert_eq!(rfc3339(UNIX_EPOCH - Duration::from_secs(1)), "1969-12-31T23:59:59.000Z");
     }
 }
